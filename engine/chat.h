@@ -1,0 +1,48 @@
+/*
+ * chat.h - a chat/completions body to prompt ids: the V4.1 encoding for plain chat.
+ *
+ * Roles system, user, assistant, developer (as system); string or text-part content; thinking and
+ * effort. What this file does not encode (tools, images, response_format) is refused by name.
+ */
+#ifndef ENG_CHAT_H
+#define ENG_CHAT_H
+
+#include <jansson.h>
+
+#include "tokenizer.h"
+
+struct chat_prompt {
+	struct tok_ids ids; /* owned: chat_prompt_fini() */
+	struct ds_buf text; /* the same as text, for people and tests */
+	bool thinking;	    /* the header ended in <think> */
+	uint32_t effort;    /* 1..100; 0 without thinking */
+};
+
+/**
+ * chat_encode() - @body is the parsed request (its "messages" and reasoning knobs are read).
+ * @thinking_default: without any knob
+ * Return: 0; -1 DS_ERR_INPUT: err->obj is the JSON path ("messages[2].content"), why the reason.
+ */
+int chat_encode(const struct tok *t, const json_t *body, bool thinking_default,
+		struct chat_prompt *out, struct ds_err *err);
+void chat_prompt_fini(struct chat_prompt *p);
+
+/*
+ * Output side: token by token into reasoning and content (serving.md C, without tool blocks): swallows
+ * the leading line feeds, "</think>" ends reasoning, a stray "</think>" or duplicate "<think>" is swallowed.
+ */
+struct chat_out {
+	const struct tok *t;
+	int32_t think_open, think_close;
+	bool reasoning;	      /* present state */
+	bool started;	      /* a visible byte was emitted in the present state */
+	uint32_t n_reasoning; /* tokens up to and including the closing tag */
+	struct tok_stream stream;
+};
+void chat_out_init(struct chat_out *o, const struct tok *t, bool thinking);
+/** chat_out_put() - one token; appends visible UTF-8 to @reasoning or @content. */
+void chat_out_put(struct chat_out *o, uint32_t id, struct ds_buf *reasoning,
+		  struct ds_buf *content);
+void chat_out_end(struct chat_out *o, struct ds_buf *reasoning, struct ds_buf *content);
+
+#endif
