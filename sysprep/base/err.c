@@ -15,8 +15,7 @@ static void copy_tail(char *dst, size_t size, const char *src)
 		memcpy(dst, src, len + 1);
 		return;
 	}
-	memcpy(dst, "...", 3);
-	memcpy(dst + 3, src + len - (size - 4), size - 3);
+	snprintf(dst, size, "...%s", src + len - (size - 4));
 }
 
 int ds_err_set(struct ds_err *err, enum ds_err_kind kind, int sys, const char *obj,
