@@ -23,13 +23,16 @@ void prep_access_close(struct prep_access *a);
 
 /**
  * prep_read() - the content of @path (absolute, as on the host), at most 1 MiB.
- * Return: 0; otherwise the errno that a person would see: ENOENT looked and not there, EACCES ...;
- * @out is then empty. The last reads and their errors are remembered for evidence.
+ * Return: 0; otherwise the errno that a person would see: ENOENT looked and not there, EACCES,
+ * EFBIG longer than that, EINVAL not a regular file; @out is then empty.
  */
 int prep_read(struct prep_access *a, const char *path, struct ds_buf *out);
 /** prep_read_line() - the first line of a small file, without the newline. Return: as prep_read(). */
 int prep_read_line(struct prep_access *a, const char *path, char *buf, size_t size);
-/** prep_list() - names in a directory, sorted. Returns via callback. Return: 0 or an errno. */
+/**
+ * prep_list() - call @fn for each name in a directory, sorted, until it returns non-zero.
+ * Return: 0, an errno, or what @fn returned.
+ */
 int prep_list(struct prep_access *a, const char *path, int (*fn)(const char *name, void *arg),
 	      void *arg);
 /** prep_link_target() - readlink() of @path into @buf. Return: 0 or an errno. */

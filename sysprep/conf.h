@@ -28,11 +28,12 @@ struct prep_conf {
 	int64_t nodes, node;	/* node is 1-based */
 	int64_t cage;		/* 0, 1, or -1 = auto */
 	struct in_addr subnets; /* network address, host order is not used */
-	uint32_t subnets_len;	/* prefix length, 8..22 */
+	uint32_t subnets_len;	/* prefix length, 8..23 */
 	int64_t mtu;
 	char management[IFNAMSIZ];
 	int64_t settle_s;
-	unsigned int line_management, line_subnets, line_cage, line_node; /* 0 = default */
+	unsigned int line_management, line_subnets, line_cage, line_node,
+		line_mtu; /* 0 = default */
 };
 
 /** prep_conf_table() - the settings rows, for --help, the man page check and the loader. */

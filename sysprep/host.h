@@ -45,6 +45,7 @@ struct prep_link {
 	char kind[16];			/* "veth", "" = hardware */
 	uint32_t flags;			/* IFF_* */
 	int carrier;			/* 1, 0, -1 = cannot be read (administratively down) */
+	int master;			/* ifindex of the bridge or bond it belongs to; 0 = none */
 	uint32_t mtu, min_mtu, max_mtu; /* 0 = unknown */
 	int sysctl[PREP_SC_N];		/* value; -1 = unknown or not there */
 	/* Fabric facts; rail -1 = not a rail */
@@ -67,10 +68,11 @@ struct prep_addr {
 	} local;
 };
 
+/* Unicast routes outside the local table; of IPv6 the default routes only. */
 struct prep_route {
 	uint32_t table;
 	uint8_t family, dst_len, scope, protocol, type;
-	int oif;			      /* 0 = none */
+	int oif;			      /* 0 = none; of a multipath route the first hop's */
 	struct in_addr dst, gateway, prefsrc; /* IPv4 only; zero = none */
 	uint32_t metric;
 };
@@ -81,6 +83,7 @@ struct prep_host {
 	uint64_t netns;	    /* inode of the network namespace; 0 = unknown */
 	bool initial_netns; /* the host's first network namespace */
 	bool have_netlink;
+	uint32_t n_function; /* fabric functions on the PCI bus, in whatever namespace */
 	uint32_t n_link, n_addr, n_route;
 	struct prep_link *link; /* owned: prep_host_fini() */
 	struct prep_addr *addr;
@@ -88,7 +91,7 @@ struct prep_host {
 };
 
 struct prep_access;
-/** prep_host_read() - observe through @a. Return: 0; -1 DS_ERR_HOST. */
+/** prep_host_read() - observe through @a. Return: 0; -1 DS_ERR_HOST, @h then empty. */
 int prep_host_read(struct prep_access *a, struct prep_host *h, struct ds_err *err);
 void prep_host_fini(struct prep_host *h);
 
@@ -96,5 +99,14 @@ const struct prep_link *prep_host_link(const struct prep_host *h, const char *na
 const struct prep_link *prep_host_ifindex(const struct prep_host *h, int ifindex);
 /** prep_host_rail() - the function of (cage, rail); NULL = not there. */
 const struct prep_link *prep_host_rail(const struct prep_host *h, int cage, int rail);
+
+/** prep_host_default_link() - the interface of the best default route, IPv4 first; NULL = none. */
+const struct prep_link *prep_host_default_link(const struct prep_host *h);
+/**
+ * prep_host_identify() - fill the fabric facts of every link (design.md 3.1 "Which interfaces are
+ * rails") from what is in @h already: links' `pci` where it is a fabric function, names, n_function
+ * and initial_netns. Pure; prep_host_read() calls it, and tests do.
+ */
+void prep_host_identify(struct prep_host *h);
 
 #endif

@@ -3,6 +3,11 @@
  *
  * The plan that is shown is the plan that runs. Its operations are rows of the closed table in
  * ops.h; each holds what it needs to act, to verify and to undo.
+ *
+ * A rail ends with exactly one IPv4 address: any other one there is removed by an operation that
+ * the plan shows, so that nothing shares the GID table with ours, and undo brings it back. IPv6
+ * addresses stay, but for the link-local one that the kernel made. A rail that carries a default
+ * route, or belongs to a bridge or bond, is refused instead.
  */
 #ifndef PREP_PLAN_H
 #define PREP_PLAN_H
@@ -74,6 +79,9 @@ void prep_plan_print(const struct prep_plan *p, const struct prep_host *h, bool 
 		     struct ds_buf *out);
 /** prep_plan_json() - {"format":1,"rails":[...],"operations":[...]}. */
 void prep_plan_json(const struct prep_plan *p, const struct prep_host *h, struct ds_buf *out);
+
+/** prep_nets_overlap() - whether two IPv4 networks, given as any address and a length, share one. */
+bool prep_nets_overlap(struct in_addr a, unsigned int a_len, struct in_addr b, unsigned int b_len);
 
 /** prep_op_text() - "set mtu 9000 on enp1s0f0np0 (was 1500)" into @buf. Return: @buf. */
 char *prep_op_text(const struct prep_op *op, char *buf, size_t size);
