@@ -1,0 +1,48 @@
+/*
+ * tok_bpe.h - private to the tokenizer: joining adjacent symbols by merge rank.
+ */
+#ifndef ENG_TOK_BPE_H
+#define ENG_TOK_BPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "err.h"
+
+/* Merges as a hash table from a pair of ids; immutable once filled. Zero it to start. */
+struct tok_bpe {
+	struct tok_merge {
+		uint32_t left, right; /* UINT32_MAX, UINT32_MAX = free slot */
+		uint32_t rank;	      /* lower joins first */
+		uint32_t id;	      /* what the pair becomes */
+	} * slot;
+	size_t mask; /* slots - 1 */
+};
+
+/** tok_bpe_init() - room for @n merges. Return: 0; -1 DS_ERR_NOMEM. */
+int tok_bpe_init(struct tok_bpe *b, size_t n, struct ds_err *err);
+void tok_bpe_fini(struct tok_bpe *b);
+/** tok_bpe_add() - one merge of the @n announced. Return: 0; -1 when the pair is there already. */
+int tok_bpe_add(struct tok_bpe *b, uint32_t left, uint32_t right, uint32_t rank, uint32_t id);
+
+/* Memory of one encoder, reused from piece to piece. Zero it to start; owner only. */
+struct tok_bpe_work {
+	uint32_t *id; /* in: symbols of the piece; out: what is left of them */
+	uint32_t *prev, *next;
+	struct tok_cand {
+		uint32_t rank, at, left, right;
+	} * heap;
+	size_t n_heap, cap;
+};
+
+/** tok_bpe_room() - make work->id hold @n symbols. Return: 0; -1 DS_ERR_NOMEM. */
+int tok_bpe_room(struct tok_bpe_work *w, size_t n, struct ds_err *err);
+void tok_bpe_work_fini(struct tok_bpe_work *w);
+
+/**
+ * tok_bpe_merge() - join work->id[0..n) until no merge applies: lowest rank first, leftmost on ties.
+ * @n: at most what tok_bpe_room() was asked for. Time O(n log n). Return: symbols left, in work->id.
+ */
+size_t tok_bpe_merge(const struct tok_bpe *b, struct tok_bpe_work *w, size_t n);
+
+#endif
