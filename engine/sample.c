@@ -1,0 +1,147 @@
+/*
+ * sample.c - from logits to a token: filters and the keyed draw of design.md 4.3.
+ *
+ * All sums run in one fixed order in double precision, and exp is our own, so the same logits give
+ * the same token on every machine.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sample.h"
+
+/* Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011. */
+void philox4x32(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4])
+{
+	uint32_t k0 = key[0], k1 = key[1];
+	uint32_t c[4];
+
+	memcpy(c, counter, sizeof(c));
+	for (int round = 0; round < 10; round++) {
+		uint64_t p0 = (uint64_t)0xd2511f53u * c[0];
+		uint64_t p1 = (uint64_t)0xcd9e8d57u * c[2];
+		uint32_t next[4] = { (uint32_t)(p1 >> 32) ^ c[1] ^ k0, (uint32_t)p1,
+				     (uint32_t)(p0 >> 32) ^ c[3] ^ k1, (uint32_t)p0 };
+
+		memcpy(c, next, sizeof(c));
+		k0 += 0x9e3779b9u;
+		k1 += 0xbb67ae85u;
+	}
+	memcpy(out, c, sizeof(c));
+}
+
+/* e^x for x <= 0: 2^k * e^r, |r| <= ln 2 / 2, Taylor to the 13th power. Below -700 it is 0. */
+static double exp_neg(double x)
+{
+	static const double ln2_hi = 0x1.62e42fee00000p-1, ln2_lo = 0x1.a39ef35793c76p-33;
+
+	if (!(x > -700.0))
+		return 0.0;
+	double k = rint(x * 0x1.71547652b82fep+0);
+	double r = (x - k * ln2_hi) - k * ln2_lo, sum = 1.0;
+
+	for (int i = 13; i >= 1; i--)
+		sum = 1.0 + r * sum / i;
+	return ldexp(sum, (int)k);
+}
+
+struct candidate {
+	double p; /* exp of the distance to the best, later the share */
+	uint32_t id;
+};
+
+/* Descending probability, lower id first on ties. */
+static int by_probability(const void *a, const void *b)
+{
+	const struct candidate *x = a, *y = b;
+
+	if (x->p != y->p)
+		return x->p < y->p ? 1 : -1;
+	return x->id < y->id ? -1 : x->id > y->id;
+}
+
+static int by_id(const void *a, const void *b)
+{
+	const struct candidate *x = a, *y = b;
+
+	return x->id < y->id ? -1 : x->id > y->id;
+}
+
+size_t sample_scratch(uint32_t vocab)
+{
+	return vocab * sizeof(struct candidate);
+}
+
+/* The best id that is not banned; -1 when none is left or a logit is NaN. */
+static int32_t greedy(const float *logits, uint32_t vocab, const bool *banned)
+{
+	int32_t best = -1;
+
+	for (uint32_t i = 0; i < vocab; i++) {
+		if (isnan(logits[i]))
+			return -1;
+		if ((banned == NULL || !banned[i]) && (best < 0 || logits[i] > logits[best]))
+			best = (int32_t)i;
+	}
+	return best;
+}
+
+/* Sort when a filter asks for it, cut, and return how many stay. */
+static uint32_t filter(struct candidate *list, uint32_t n, const struct sample_params *p)
+{
+	double total = 0.0, sum = 0.0;
+	uint32_t keep;
+
+	if (p->top_k == 0 && p->top_p >= 1.0f)
+		return n;
+	qsort(list, n, sizeof(*list), by_probability);
+	if (p->top_k > 0 && p->top_k < n)
+		n = p->top_k;
+	if (p->top_p < 1.0f) {
+		for (uint32_t i = 0; i < n; i++)
+			total += list[i].p;
+		for (keep = 0; keep < n; keep++) {
+			sum += list[keep].p;
+			if (sum >= (double)p->top_p * total)
+				break;
+		}
+		n = keep < n ? keep + 1 : n;
+	}
+	qsort(list, n, sizeof(*list), by_id);
+	return n;
+}
+
+int32_t sample_token(const float *logits, uint32_t vocab, const bool *banned,
+		     const struct sample_params *p, uint64_t position, uint32_t choice,
+		     void *scratch)
+{
+	int32_t best = greedy(logits, vocab, banned);
+	struct candidate *list = scratch;
+	uint32_t n = 0, word[4];
+	double total = 0.0, sum = 0.0;
+
+	if (best < 0 || !(p->temperature > 0.0f))
+		return best;
+	for (uint32_t i = 0; i < vocab; i++) {
+		if (banned != NULL && banned[i])
+			continue;
+		double x = ((double)logits[i] - (double)logits[best]) / (double)p->temperature;
+
+		list[n++] = (struct candidate){ .p = exp_neg(x), .id = i };
+	}
+	n = filter(list, n, p);
+	for (uint32_t i = 0; i < n; i++)
+		total += list[i].p;
+	philox4x32((const uint32_t[]){ (uint32_t)p->seed, (uint32_t)(p->seed >> 32) },
+		   (const uint32_t[]){ (uint32_t)position, (uint32_t)(position >> 32), choice, 0 },
+		   word);
+	/* 53 random bits: u in [0, 1). */
+	double u = (double)(((uint64_t)word[0] << 21) | (word[1] >> 11)) * 0x1p-53 * total;
+
+	for (uint32_t i = 0; i < n; i++) {
+		sum += list[i].p;
+		if (u < sum)
+			return (int32_t)list[i].id;
+	}
+	return (int32_t)list[n - 1].id;
+}

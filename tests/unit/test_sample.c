@@ -1,0 +1,140 @@
+/*
+ * test_sample.c - the keyed sampler: Philox against its authors' known answers, filters, ties.
+ */
+#include <CUnit/CUnit.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sample.h"
+
+#define VOCAB 8
+
+static uint8_t scratch[4096];
+
+/* Known answers of the Random123 distribution (kat_vectors, philox4x32 10). */
+static void philox_known_answers(void)
+{
+	static const struct {
+		uint32_t counter[4], key[2], want[4];
+	} row[] = {
+		{ { 0, 0, 0, 0 }, { 0, 0 }, { 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8 } },
+		{ { 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff },
+		  { 0xffffffff, 0xffffffff },
+		  { 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd } },
+		{ { 0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344 },
+		  { 0xa4093822, 0x299f31d0 },
+		  { 0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1 } },
+	};
+
+	for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+		uint32_t got[4];
+
+		philox4x32(row[i].key, row[i].counter, got);
+		CU_ASSERT_EQUAL(memcmp(got, row[i].want, sizeof(got)), 0);
+	}
+}
+
+static int32_t draw(const float *logits, const bool *banned, struct sample_params p, uint64_t at)
+{
+	CU_ASSERT_FATAL(sample_scratch(VOCAB) <= sizeof(scratch));
+	return sample_token(logits, VOCAB, banned, &p, at, 0, scratch);
+}
+
+static void greedy_takes_the_lowest_id_on_ties(void)
+{
+	const struct sample_params p = { .top_p = 1 };
+	float logits[VOCAB] = { -1, 3, 2, 3, -5, 0, 3, 1 };
+	bool banned[VOCAB] = { false, true };
+
+	CU_ASSERT_EQUAL(draw(logits, NULL, p, 0), 1);
+	CU_ASSERT_EQUAL(draw(logits, banned, p, 0), 3);
+	memset(banned, true, sizeof(banned));
+	CU_ASSERT_EQUAL(draw(logits, banned, p, 0), -1);
+	logits[7] = NAN;
+	CU_ASSERT_EQUAL(draw(logits, NULL, p, 0), -1);
+}
+
+/* Shares of 40,000 draws against the softmax; 5 standard deviations, the draws never change. */
+static void draws_follow_the_softmax(void)
+{
+	const float logits[VOCAB] = { 0, 1, 2, 3, 2, 1, 0, -20 };
+	const struct sample_params p = { .temperature = 0.7f, .top_p = 1, .seed = 12345 };
+	unsigned int n = 40000, count[VOCAB] = { 0 };
+	double sum = 0;
+
+	for (int i = 0; i < VOCAB; i++)
+		sum += exp((double)logits[i] / 0.7);
+	for (unsigned int i = 0; i < n; i++) {
+		int32_t id = draw(logits, NULL, p, i);
+
+		CU_ASSERT_FATAL(id >= 0 && id < VOCAB);
+		count[id]++;
+	}
+	for (int i = 0; i < VOCAB; i++) {
+		double share = exp((double)logits[i] / 0.7) / sum;
+		double sd = sqrt(n * share * (1 - share));
+
+		CU_ASSERT(fabs(count[i] - n * share) <= 5 * sd + 1);
+	}
+}
+
+static void the_key_decides_alone(void)
+{
+	const float logits[VOCAB] = { 0 };
+	struct sample_params p = { .temperature = 1, .top_p = 1, .seed = 7 };
+	int32_t a[64], b[64];
+	bool seeds_differ = false, choices_differ = false;
+
+	for (uint64_t i = 0; i < 64; i++)
+		a[i] = draw(logits, NULL, p, i);
+	for (uint64_t i = 64; i-- > 0;) /* order of calls does not matter */
+		b[i] = draw(logits, NULL, p, i);
+	CU_ASSERT_EQUAL(memcmp(a, b, sizeof(a)), 0);
+	for (uint64_t i = 0; i < 64; i++)
+		choices_differ |= sample_token(logits, VOCAB, NULL, &p, i, 1, scratch) != a[i];
+	p.seed += (uint64_t)1 << 32; /* the upper half of the seed counts */
+	for (uint64_t i = 0; i < 64; i++)
+		seeds_differ |= draw(logits, NULL, p, i) != a[i];
+	CU_ASSERT(choices_differ && seeds_differ);
+}
+
+static void filters_keep_what_they_say(void)
+{
+	/* shares of about .02 .05 .14 .38 .14 .05 .02 .2: sorted 3, 7, 2 (tie with 4: lower id), 4 */
+	const float logits[VOCAB] = { 0, 1, 2, 3, 2, 1, 0, 2.35f };
+	static const struct {
+		uint32_t top_k;
+		float top_p;
+		const char *allowed;
+	} row[] = {
+		{ 1, 1.0f, "3" },	  { 2, 1.0f, "37" },	{ 3, 1.0f, "372" },
+		{ 4, 1.0f, "3724" },	  { 0, 0.30f, "3" },	{ 0, 0.50f, "37" },
+		{ 0, 0.65f, "372" },	  { 0, 0.80f, "3724" }, { 2, 0.99f, "37" },
+		{ 99, 1.0f, "01234567" },
+	};
+
+	for (size_t r = 0; r < sizeof(row) / sizeof(row[0]); r++) {
+		const struct sample_params p = {
+			.temperature = 1, .top_k = row[r].top_k, .top_p = row[r].top_p, .seed = 1
+		};
+		bool seen[VOCAB] = { false };
+
+		for (uint64_t i = 0; i < 2000; i++)
+			seen[draw(logits, NULL, p, i)] = true;
+		for (int id = 0; id < VOCAB; id++)
+			CU_ASSERT_EQUAL(seen[id], strchr(row[r].allowed, '0' + id) != NULL);
+	}
+}
+
+static CU_TestInfo sample_tests[] = {
+	{ "Philox4x32-10 gives its authors' known answers", philox_known_answers },
+	{ "greedy: the largest logit, lowest id on ties, never a banned id",
+	  greedy_takes_the_lowest_id_on_ties },
+	{ "draws follow the softmax at the temperature", draws_follow_the_softmax },
+	{ "a draw depends on seed, position and choice alone", the_key_decides_alone },
+	{ "top-k and top-p keep the most likely ids", filters_keep_what_they_say },
+	CU_TEST_INFO_NULL,
+};
+
+CU_SuiteInfo sample_suite = { .pName = "engine/sample", .pTests = sample_tests };
