@@ -58,8 +58,12 @@ uint32_t eng_position(const struct eng *e);
  */
 int eng_follow(struct eng *e, bool (*stop)(void *), void *arg, struct ds_err *err);
 
-/** eng_hash_layers() - write one line "POSITION LAYER SHA256" per position and layer to @f; NULL stops. */
-void eng_hash_layers(struct eng *e, void *f);
+/**
+ * eng_hash_layers() - write one line "POSITION LAYER SHA256" per position and layer to @f (a FILE,
+ * borrowed until the next call), the stream as little-endian fp32; NULL stops. Rank 0 only.
+ * Return: 0; -1 DS_ERR_NOMEM.
+ */
+int eng_hash_layers(struct eng *e, void *f, struct ds_err *err);
 
 struct eng_stats {
 	uint64_t weight_bytes;	    /* of this rank, stored layout */
