@@ -1,0 +1,107 @@
+/*
+ * api.h - the bodies of chat/completions: what a request says, and what goes back.
+ *
+ * Only text in and text out: no socket, no engine. Names and shapes are OpenAI's; what this server
+ * cannot do is refused by field name when leaving it out would change the meaning, and any field it
+ * does not know is ignored (serving.md D.2).
+ */
+#ifndef ENG_API_H
+#define ENG_API_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "buf.h"
+#include "err.h"
+#include "sample.h"
+
+#define API_BODY_MAX  (8 * 1024 * 1024)
+#define API_STOPS_MAX 16
+#define API_STOP_LEN  1024
+#define API_ID_BYTES  48 /* "chatcmpl-" and 32 hexadecimal digits */
+
+/* A chat/completions request after its checks. */
+struct api_request {
+	json_t *body; /* owned; chat_encode() reads its messages and reasoning knobs */
+	bool stream, include_usage;
+	struct sample_params sample;
+	uint32_t max_tokens; /* 0 = the server's default */
+	uint32_t n_stop;
+	char *stop[API_STOPS_MAX]; /* owned, each with its length: it may hold NUL bytes */
+	size_t stop_len[API_STOPS_MAX];
+};
+
+/**
+ * api_request_parse() - @text [len] is the body as it came.
+ * Without "seed" a random one of 53 bits is drawn, so that every client can repeat it as a number.
+ * Return: 0; -1 DS_ERR_INPUT: err->obj is the field ("" = the body as a whole), err->why the reason;
+ * @out then needs no api_request_fini().
+ */
+int api_request_parse(const char *text, size_t len, struct api_request *out, struct ds_err *err);
+void api_request_fini(struct api_request *r);
+
+/* Stop strings over visible content, across tokens: text that may still become one is held back. */
+struct api_stop {
+	const struct api_request *req; /* borrowed */
+	struct ds_buf held;
+};
+/**
+ * api_stop_put() - more content; what can no longer be part of a stop string is appended to @out.
+ * Return: true when a stop string came: everything before it is in @out, the rest is dropped.
+ */
+bool api_stop_put(struct api_stop *s, const char *text, size_t len, struct ds_buf *out);
+/** api_stop_end() - the answer ended: what was held back is content after all. */
+void api_stop_end(struct api_stop *s, struct ds_buf *out);
+
+/** api_new_id() - PREFIX and 128 random bits. @out: [API_ID_BYTES]. Return: 0; -1 DS_ERR_HOST. */
+int api_new_id(const char *prefix, char *out, struct ds_err *err);
+
+/* What all chunks of one answer share. */
+struct api_head {
+	char id[API_ID_BYTES];
+	char model[128];
+	int64_t created; /* seconds since 1970 */
+	bool include_usage;
+};
+
+/* What one answer cost. */
+struct api_usage {
+	uint32_t prompt, completion, reasoning; /* tokens */
+	double prompt_ms, predicted_ms;
+	uint64_t seed;
+};
+
+/* The answer's text so far, or one piece of it. */
+struct api_text {
+	const struct ds_buf *reasoning, *content; /* NULL or empty = none */
+	bool role;				  /* the first chunk says "assistant" */
+	const char *finish;			  /* "stop", "length"; NULL = goes on */
+};
+
+/** api_put_chunk() - one server-sent event. @u: with the last chunk, else NULL. */
+void api_put_chunk(struct ds_buf *out, const struct api_head *h, const struct api_text *t,
+		   const struct api_usage *u);
+/** api_put_usage() - the extra event that stream_options.include_usage asks for. */
+void api_put_usage(struct ds_buf *out, const struct api_head *h, const struct api_usage *u);
+/** api_put_answer() - the whole object of a request without "stream". @thinking: name the reasoning. */
+void api_put_answer(struct ds_buf *out, const struct api_head *h, const struct api_text *t,
+		    bool thinking, const struct api_usage *u);
+
+/* An error as clients know it. */
+struct api_error {
+	unsigned int status;	 /* of HTTP */
+	const char *type, *code; /* OpenAI's words; code NULL = null */
+	char param[256];	 /* "" = null */
+	char message[800];
+};
+/** api_error_of() - @err as an error body: INPUT and USAGE 400, TIMEOUT and PEER 503, others 500. */
+void api_error_of(const struct ds_err *err, struct api_error *out);
+/** api_put_error() - {"error":{...}}. */
+void api_put_error(struct ds_buf *out, const struct api_error *e);
+
+/** api_put_models() - the list of GET /v1/models; api_put_model() - one entry. @context: positions */
+void api_put_models(struct ds_buf *out, const char *name, int64_t created, uint32_t context);
+void api_put_model(struct ds_buf *out, const char *name, int64_t created, uint32_t context);
+
+#endif
