@@ -12,6 +12,7 @@
 
 #include "err.h"
 #include "kernels.h"
+#include "modeldir.h"
 
 #define ENG_LAYERS_MAX	64
 #define ENG_SOURCES_MAX 16
@@ -22,6 +23,8 @@
 struct eng_conf {
 	char dir[4096]; /* model directory as given */
 	char name[128]; /* its last component: the model's default served name */
+	/* the directory's open files, borrowed from eng_conf_read(); NULL: open below dir by name */
+	const struct eng_dir *files;
 	uint32_t vocab, dim, inner, n_layers, n_heads, head_dim, rope_dim, q_rank;
 	uint32_t o_groups, o_rank, window, max_pos;
 	uint32_t n_experts, topk;
@@ -49,6 +52,8 @@ struct eng_conf {
 
 /* Read DIR/config.json. Return: 0; -1 with DS_ERR_INPUT naming file and field. */
 int eng_conf_load(const char *dir, struct eng_conf *c, struct ds_err *err);
+/* The same from a directory opened before (as root, say); @d must outlive every use of @c. */
+int eng_conf_read(const struct eng_dir *d, struct eng_conf *c, struct ds_err *err);
 /* The same from memory, for tests and fuzzing; @file names it. */
 int eng_conf_parse(const char *file, const char *text, size_t len, struct eng_conf *c,
 		   struct ds_err *err);
