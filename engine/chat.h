@@ -14,8 +14,8 @@
 struct chat_prompt {
 	struct tok_ids ids; /* owned: chat_prompt_fini() */
 	struct ds_buf text; /* the same as text, for people and tests */
-	bool thinking;	    /* the header ended in <think> */
-	uint32_t effort;    /* 1..100; 0 without thinking */
+	bool thinking;	    /* generation begins in reasoning: the header ended in <think> */
+	uint32_t effort;    /* 1..100 as written in front; 0 in chat mode */
 };
 
 /**
@@ -30,13 +30,15 @@ void chat_prompt_fini(struct chat_prompt *p);
 /*
  * Output side: token by token into reasoning and content (serving.md C, without tool blocks): swallows
  * the leading line feeds, "</think>" ends reasoning, a stray "</think>" or duplicate "<think>" is swallowed.
+ * Other added tokens are control and never shown, but for the one of tool blocks: without a block they are text.
  */
 struct chat_out {
 	const struct tok *t;
-	int32_t think_open, think_close;
-	bool reasoning;	      /* present state */
-	bool started;	      /* a visible byte was emitted in the present state */
-	uint32_t n_reasoning; /* tokens up to and including the closing tag */
+	int32_t think_close, dsml; /* -1 = the tokenizer has none */
+	bool reasoning;		   /* present state */
+	bool started;		   /* a visible byte was emitted in the present state */
+	uint32_t n_lf;		   /* line feeds held back: dropped if "</think>" follows */
+	uint32_t n_reasoning;	   /* tokens up to and including the closing tag */
 	struct tok_stream stream;
 };
 void chat_out_init(struct chat_out *o, const struct tok *t, bool thinking);
