@@ -35,6 +35,7 @@ struct prep_op {
 	struct in6_addr addr; /* IPv4 in the first four bytes */
 	uint32_t addr_flags;  /* IFA_F_* of an address to restore on undo */
 	uint8_t addr_scope;
+	uint8_t addr_proto; /* IFA_PROTO of an address to restore; ops.c looks it up before removing */
 };
 
 /* One rail of this node as it should be. */

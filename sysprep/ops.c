@@ -1,0 +1,866 @@
+/*
+ * ops.c - the closed table of operations and their argument checks.
+ *
+ * It owns every system call of dsprep that changes the host's network, and the report file. It
+ * keeps no history: the journal's owner calls it step by step. Changes go out on a socket that is
+ * opened inside the raised section, because the kernel also asks what its opener was allowed to.
+ */
+#include "ops.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/if_addr.h>
+#include <linux/if_link.h>
+#include <linux/magic.h>
+#include <linux/rtnetlink.h>
+#include <netlink/msg.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/capability.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "caps.h"
+#include "file.h"
+#include "report.h"
+#include "state.h"
+
+/* Of linux/if_addr.h, in headers since Linux 5.18, which is also the oldest kernel we act on. */
+#define IFA_PROTO_ATTR 11
+
+#define LINKLOCALS_MAX 64
+
+/* ------------------------------- looking ------------------------------- */
+
+struct link_find {
+	const struct prep_op *op;
+	int named;	     /* index that the operation's name has now, 0 = none */
+	bool found;	     /* the operation's index exists */
+	char name[IFNAMSIZ]; /* its name now */
+	unsigned int flags, mtu;
+};
+
+static void link_reset(void *arg)
+{
+	struct link_find *f = arg;
+	*f = (struct link_find){ .op = f->op };
+}
+
+static int on_link(const struct nlmsghdr *n, void *arg, struct ds_err *err)
+{
+	struct link_find *f = arg;
+	(void)err;
+	if (n->nlmsg_type != RTM_NEWLINK || nlmsg_datalen(n) < (int)sizeof(struct ifinfomsg))
+		return 0;
+	const struct ifinfomsg *i = nlmsg_data(n);
+	const struct nlattr *attrs = nlmsg_attrdata(n, sizeof(*i));
+	int len = nlmsg_attrlen(n, sizeof(*i));
+	const struct nlattr *name = nla_find(attrs, len, IFLA_IFNAME);
+	const struct nlattr *mtu = nla_find(attrs, len, IFLA_MTU);
+	if (name == NULL || nla_len(name) < 1)
+		return 0;
+	if (strncmp(nla_data(name), f->op->ifname, (size_t)nla_len(name)) == 0)
+		f->named = i->ifi_index;
+	if (i->ifi_index != f->op->ifindex)
+		return 0;
+	f->found = true;
+	f->flags = i->ifi_flags;
+	snprintf(f->name, sizeof(f->name), "%.*s", nla_len(name), (const char *)nla_data(name));
+	if (mtu != NULL && nla_len(mtu) >= 4)
+		f->mtu = nla_get_u32(mtu);
+	return 0;
+}
+
+static int find_link(struct prep_op_ctx *x, const struct prep_op *op, struct link_find *f,
+		     struct ds_err *err)
+{
+	struct ifinfomsg req = { .ifi_family = AF_UNSPEC };
+	*f = (struct link_find){ .op = op };
+	return prep_nl_dump(&x->nl, RTM_GETLINK, &req, sizeof(req), link_reset, on_link, f, err);
+}
+
+/* The interface as an operation means it. Return: 1 it is there; 0 with @s filled; -1. */
+static int here(struct prep_op_ctx *x, const struct prep_op *op, struct link_find *f,
+		struct prep_op_state *s, struct ds_err *err)
+{
+	if (find_link(x, op, f, err) != 0)
+		return -1;
+	if (f->found && f->named == op->ifindex)
+		return 1;
+	s->now = f->found ? PREP_NOW_OTHER : PREP_NOW_GONE;
+	if (f->found)
+		snprintf(s->detail, sizeof(s->detail), "the interface is now called %s", f->name);
+	else if (f->named != 0)
+		snprintf(s->detail, sizeof(s->detail), "another interface has that name now");
+	else
+		snprintf(s->detail, sizeof(s->detail), "the interface is gone");
+	return 0;
+}
+
+struct addr_find {
+	const struct prep_op *op;
+	bool exact; /* address and prefix */
+	bool other; /* the address with another prefix */
+	uint32_t flags;
+	uint8_t proto, scope;
+	/* All IPv6 link-local addresses of the interface, for addr_gen_mode. */
+	int n_ll;
+	struct in6_addr ll[LINKLOCALS_MAX];
+};
+
+static void addr_reset(void *arg)
+{
+	struct addr_find *f = arg;
+	*f = (struct addr_find){ .op = f->op };
+}
+
+static int on_addr(const struct nlmsghdr *n, void *arg, struct ds_err *err)
+{
+	struct addr_find *f = arg;
+	(void)err;
+	if (n->nlmsg_type != RTM_NEWADDR || nlmsg_datalen(n) < (int)sizeof(struct ifaddrmsg))
+		return 0;
+	const struct ifaddrmsg *a = nlmsg_data(n);
+	if ((int)a->ifa_index != f->op->ifindex)
+		return 0;
+	const struct nlattr *attrs = nlmsg_attrdata(n, sizeof(*a));
+	int len = nlmsg_attrlen(n, sizeof(*a));
+	const struct nlattr *local = nla_find(attrs, len, IFA_LOCAL);
+	if (local == NULL)
+		local = nla_find(attrs, len, IFA_ADDRESS);
+	int bytes = a->ifa_family == AF_INET ? 4 : 16;
+	if (local == NULL || nla_len(local) < bytes)
+		return 0;
+	if (a->ifa_family == AF_INET6 && a->ifa_scope == RT_SCOPE_LINK && f->n_ll < LINKLOCALS_MAX)
+		memcpy(&f->ll[f->n_ll++], nla_data(local), 16);
+	if (a->ifa_family != f->op->family ||
+	    memcmp(nla_data(local), &f->op->addr, (size_t)bytes) != 0)
+		return 0;
+	if (a->ifa_prefixlen != f->op->prefix) {
+		f->other = true;
+		return 0;
+	}
+	const struct nlattr *flags = nla_find(attrs, len, IFA_FLAGS);
+	const struct nlattr *proto = nla_find(attrs, len, IFA_PROTO_ATTR);
+	f->exact = true;
+	f->scope = a->ifa_scope;
+	f->flags = flags != NULL && nla_len(flags) >= 4 ? nla_get_u32(flags) : a->ifa_flags;
+	f->proto = proto != NULL && nla_len(proto) >= 1 ? nla_get_u8(proto) : 0;
+	return 0;
+}
+
+static int find_addr(struct prep_op_ctx *x, const struct prep_op *op, int family,
+		     struct addr_find *f, struct ds_err *err)
+{
+	struct ifaddrmsg req = { .ifa_family = (unsigned char)family,
+				 .ifa_index = (unsigned int)op->ifindex };
+	*f = (struct addr_find){ .op = op };
+	return prep_nl_dump(&x->nl, RTM_GETADDR, &req, sizeof(req), addr_reset, on_addr, f, err);
+}
+
+static void compare(struct prep_op_state *s, const struct prep_op *op, int64_t seen,
+		    const char *what)
+{
+	s->now = seen == op->value ? PREP_NOW_NEW : seen == op->old ? PREP_NOW_OLD : PREP_NOW_OTHER;
+	snprintf(s->detail, sizeof(s->detail), "%s is %lld", what, (long long)seen);
+}
+
+/* ------------------------------- changing ------------------------------- */
+
+static int send_change(const struct prep_op *op, struct nl_msg *msg, const char *what,
+		       struct ds_err *err)
+{
+	struct prep_nl nl;
+	if (prep_nl_open(&nl, err) != 0)
+		return -1;
+	int rc = prep_nl_change(&nl, msg, op->ifname, what, err);
+	prep_nl_close(&nl);
+	return rc;
+}
+
+/* RTM_NEWLINK with @i and, if @mtu is not 0, IFLA_MTU. */
+static int change_link(const struct prep_op *op, struct ifinfomsg i, uint32_t mtu, const char *what,
+		       struct ds_err *err)
+{
+	struct nl_msg *msg = nlmsg_alloc_simple(RTM_NEWLINK, 0);
+	int rc = -1;
+	i.ifi_index = op->ifindex;
+	if (msg == NULL || nlmsg_append(msg, &i, sizeof(i), NLMSG_ALIGNTO) < 0 ||
+	    (mtu != 0 && nla_put_u32(msg, IFLA_MTU, mtu) < 0))
+		ds_err_set(err, DS_ERR_NOMEM, ENOMEM, op->ifname, "%s", what);
+	else
+		rc = send_change(op, msg, what, err);
+	nlmsg_free(msg);
+	return rc;
+}
+
+struct addr_change {
+	int type; /* RTM_NEWADDR, RTM_DELADDR */
+	uint8_t family, prefix, scope, proto;
+	uint32_t flags;
+	const void *addr; /* 4 or 16 bytes */
+};
+
+static int change_addr(const struct prep_op *op, const struct addr_change *c, const char *what,
+		       struct ds_err *err)
+{
+	bool add = c->type == RTM_NEWADDR;
+	int bytes = c->family == AF_INET ? 4 : 16;
+	struct ifaddrmsg a = { .ifa_family = c->family,
+			       .ifa_prefixlen = c->prefix,
+			       .ifa_scope = c->scope,
+			       .ifa_index = (unsigned int)op->ifindex };
+	struct nl_msg *msg = nlmsg_alloc_simple(c->type, add ? NLM_F_CREATE | NLM_F_EXCL : 0);
+	int rc = -1;
+	if (msg == NULL || nlmsg_append(msg, &a, sizeof(a), NLMSG_ALIGNTO) < 0 ||
+	    nla_put(msg, IFA_LOCAL, bytes, c->addr) < 0 ||
+	    nla_put(msg, IFA_ADDRESS, bytes, c->addr) < 0 ||
+	    (c->flags != 0 && nla_put_u32(msg, IFA_FLAGS, c->flags) < 0) ||
+	    (c->proto != 0 && nla_put_u8(msg, IFA_PROTO_ATTR, c->proto) < 0))
+		ds_err_set(err, DS_ERR_NOMEM, ENOMEM, op->ifname, "%s", what);
+	else
+		rc = send_change(op, msg, what, err);
+	nlmsg_free(msg);
+	return rc;
+}
+
+static const char *addr_text(const struct prep_op *op, char *buf, size_t size)
+{
+	char a[INET6_ADDRSTRLEN];
+	inet_ntop(op->family, &op->addr, a, sizeof(a));
+	snprintf(buf, size, "%s/%u", a, op->prefix);
+	return buf;
+}
+
+/* ------------------------------- link up ------------------------------- */
+
+static int up_observe(struct prep_op_ctx *x, const struct prep_op *op, struct prep_op_state *s,
+		      struct ds_err *err)
+{
+	struct link_find f;
+	int rc = here(x, op, &f, s, err);
+	if (rc != 1)
+		return rc;
+	s->now = f.flags & IFF_UP ? PREP_NOW_NEW : PREP_NOW_OLD;
+	snprintf(s->detail, sizeof(s->detail), "the link is %s", f.flags & IFF_UP ? "up" : "down");
+	return 0;
+}
+
+static int up_act(struct prep_op_ctx *x, const struct prep_op *op, struct ds_err *err)
+{
+	(void)x;
+	return change_link(op, (struct ifinfomsg){ .ifi_flags = IFF_UP, .ifi_change = IFF_UP }, 0,
+			   "set link up", err);
+}
+
+static int up_back(struct prep_op_ctx *x, const struct prep_op *op, struct ds_err *err)
+{
+	(void)x;
+	return change_link(op, (struct ifinfomsg){ .ifi_change = IFF_UP }, 0, "set link down", err);
+}
+
+/* ------------------------------- MTU ------------------------------- */
+
+static int mtu_observe(struct prep_op_ctx *x, const struct prep_op *op, struct prep_op_state *s,
+		       struct ds_err *err)
+{
+	struct link_find f;
+	int rc = here(x, op, &f, s, err);
+	if (rc != 1)
+		return rc;
+	compare(s, op, f.mtu, "mtu");
+	return 0;
+}
+
+static int mtu_set(const struct prep_op *op, int64_t mtu, struct ds_err *err)
+{
+	char what[48];
+	snprintf(what, sizeof(what), "set link mtu %lld", (long long)mtu);
+	int rc = change_link(op, (struct ifinfomsg){ 0 }, (uint32_t)mtu, what, err);
+	if (rc != 0 && err->sys == EINVAL)
+		ds_err_fix(err, "compare maxmtu in: ip -d link show %s", op->ifname);
+	return rc;
+}
+
+static int mtu_act(struct prep_op_ctx *x, const struct prep_op *op, struct ds_err *err)
+{
+	(void)x;
+	return mtu_set(op, op->value, err);
+}
+
+static int mtu_back(struct prep_op_ctx *x, const struct prep_op *op, struct ds_err *err)
+{
+	(void)x;
+	return mtu_set(op, op->old, err);
+}
+
+/* ------------------------------- addresses ------------------------------- */
+
+/* @have: state when the exact address is there, @lack: when it is not. */
+static int addr_observe(struct prep_op_ctx *x, const struct prep_op *op, enum prep_op_now have,
+			enum prep_op_now lack, struct prep_op_state *s, struct addr_find *a,
+			struct ds_err *err)
+{
+	struct link_find f;
+	int rc = here(x, op, &f, s, err);
+	if (rc != 1)
+		return rc;
+	if (find_addr(x, op, op->family, a, err) != 0)
+		return -1;
+	char text[64];
+	addr_text(op, text, sizeof(text));
+	s->now = a->exact ? have : a->other ? PREP_NOW_OTHER : lack;
+	snprintf(s->detail, sizeof(s->detail), "%s is %s", text,
+		 a->exact   ? "there"
+		 : a->other ? "there with another prefix"
+			    : "not there");
+	return 0;
+}
+
+static int add_observe(struct prep_op_ctx *x, const struct prep_op *op, struct prep_op_state *s,
+		       struct ds_err *err)
+{
+	struct addr_find a = { 0 };
+	if (addr_observe(x, op, PREP_NOW_NEW, PREP_NOW_OLD, s, &a, err) != 0)
+		return -1;
+	if (s->now == PREP_NOW_NEW && a.exact && a.proto != PREP_IFA_PROTO) {
+		char text[64];
+		s->now = PREP_NOW_OTHER;
+		snprintf(s->detail, sizeof(s->detail), "%s was added by somebody else",
+			 addr_text(op, text, sizeof(text)));
+	}
+	return 0;
+}
+
+static int add_act(struct prep_op_ctx *x, const struct prep_op *op, struct ds_err *err)
+{
+	(void)x;
+	char text[64], what[80];
+	snprintf(what, sizeof(what), "add address %s", addr_text(op, text, sizeof(text)));
+	return change_addr(op,
+			   &(struct addr_change){ .type = RTM_NEWADDR,
+						  .family = op->family,
+						  .prefix = op->prefix,
+						  .proto = PREP_IFA_PROTO,
+						  .addr = &op->addr },
+			   what, err);
+}
+
+static int addr_remove(struct prep_op_ctx *x, const struct prep_op *op, struct ds_err *err)
+{
+	(void)x;
+	char text[64], what[80];
+	snprintf(what, sizeof(what), "remove address %s", addr_text(op, text, sizeof(text)));
+	return change_addr(op,
+			   &(struct addr_change){ .type = RTM_DELADDR,
+						  .family = op->family,
+						  .prefix = op->prefix,
+						  .addr = &op->addr },
+			   what, err);
+}
+
+static int del_observe(struct prep_op_ctx *x, const struct prep_op *op, struct prep_op_state *s,
+		       struct ds_err *err)
+{
+	struct addr_find a = { 0 };
+	return addr_observe(x, op, PREP_NOW_OLD, PREP_NOW_NEW, s, &a, err);
+}
+
+static int del_back(struct prep_op_ctx *x, const struct prep_op *op, struct ds_err *err)
+{
+	(void)x;
+	char text[64], what[80];
+	snprintf(what, sizeof(what), "restore address %s", addr_text(op, text, sizeof(text)));
+	const struct addr_change c = { .type = RTM_NEWADDR,
+				       .family = op->family,
+				       .prefix = op->prefix,
+				       .scope = op->addr_scope,
+				       .proto = op->addr_proto,
+				       .flags = op->addr_flags &
+						(IFA_F_NOPREFIXROUTE | IFA_F_NODAD),
+				       .addr = &op->addr };
+	return change_addr(op, &c, what, err);
+}
+
+/* ------------------------------- sysctl ------------------------------- */
+
+static const char *sysctl_path(const struct prep_op *op, char *buf, size_t size)
+{
+	const struct prep_sysctl_row *r = &prep_sysctls[op->sysctl];
+	snprintf(buf, size, "/proc/sys/net/%s/conf/%s/%s", r->family, op->ifname, r->key);
+	return buf;
+}
+
+static int sysctl_observe(struct prep_op_ctx *x, const struct prep_op *op, struct prep_op_state *s,
+			  struct ds_err *err)
+{
+	struct link_find f;
+	int rc = here(x, op, &f, s, err);
+	if (rc != 1)
+		return rc;
+	char path[128], text[32];
+	int e = prep_read_line(x->access, sysctl_path(op, path, sizeof(path)), text, sizeof(text));
+	if (e == ENOENT) {
+		s->now = PREP_NOW_GONE;
+		snprintf(s->detail, sizeof(s->detail), "the kernel has no such setting now");
+		return 0;
+	}
+	char *end;
+	errno = e;
+	long v = e == 0 ? strtol(text, &end, 10) : 0;
+	if (e != 0 || end == text || *end != '\0')
+		return ds_err_set(err, DS_ERR_HOST, e, path, "read sysctl");
+	compare(s, op, v, prep_sysctls[op->sysctl].key);
+	return 0;
+}
+
+static int sysctl_write(const struct prep_op *op, int64_t value, struct ds_err *err)
+{
+	char path[128], text[24];
+	int len = snprintf(text, sizeof(text), "%lld\n", (long long)value);
+	int fd = open(sysctl_path(op, path, sizeof(path)), O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return ds_err_set(err, DS_ERR_HOST, errno, path, "open sysctl");
+	struct statfs fs;
+	int rc = -1;
+	if (fstatfs(fd, &fs) != 0 || fs.f_type != PROC_SUPER_MAGIC) {
+		ds_err_set(err, DS_ERR_HOST, 0, path, "write sysctl");
+		ds_err_why(err, "/proc/sys is not the kernel's");
+	} else if (write(fd, text, (size_t)len) != len) {
+		ds_err_set(err, errno == EPERM || errno == EACCES ? DS_ERR_PERM : DS_ERR_HOST,
+			   errno, path, "write sysctl %lld", (long long)value);
+	} else {
+		rc = 0;
+	}
+	close(fd);
+	return rc;
+}
+
+static int sysctl_act(struct prep_op_ctx *x, const struct prep_op *op, struct ds_err *err)
+{
+	(void)x;
+	return sysctl_write(op, op->value, err);
+}
+
+/*
+ * Writing addr_gen_mode makes the kernel add a link-local address at once. If there was none
+ * before our undo, there must be none after it.
+ */
+static int gen_mode_back(struct prep_op_ctx *x, const struct prep_op *op, struct ds_err *err)
+{
+	struct addr_find before, after;
+	if (find_addr(x, op, AF_INET6, &before, err) != 0 || sysctl_write(op, op->old, err) != 0 ||
+	    find_addr(x, op, AF_INET6, &after, err) != 0)
+		return -1;
+	for (int i = 0; i < after.n_ll; i++) {
+		bool known = false;
+		for (int k = 0; k < before.n_ll; k++)
+			known |= memcmp(&after.ll[i], &before.ll[k], 16) == 0;
+		struct prep_op born = *op;
+		born.family = AF_INET6;
+		born.prefix = 64;
+		born.addr = after.ll[i];
+		if (!known && addr_remove(x, &born, err) != 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int sysctl_back(struct prep_op_ctx *x, const struct prep_op *op, struct ds_err *err)
+{
+	if (op->sysctl == PREP_SC_ADDR_GEN_MODE)
+		return gen_mode_back(x, op, err);
+	return sysctl_write(op, op->old, err);
+}
+
+/* ------------------------------- host report ------------------------------- */
+
+int64_t prep_op_report_digest(const char *text, size_t len)
+{
+	return (int64_t)len << 32 | ds_crc32c(0, text, len);
+}
+
+static int report_read(struct prep_op_ctx *x, struct ds_buf *b, int64_t *digest, struct ds_err *err)
+{
+	int fd = prep_state_run(x->access, err);
+	if (fd < 0)
+		return -1;
+	struct ds_err e = { 0 };
+	int rc = ds_file_read(fd, "host.json", O_NOFOLLOW, PREP_REPORT_BYTES_MAX, b, &e);
+	close(fd);
+	if (rc == 0) {
+		*digest = prep_op_report_digest(b->data, b->len);
+		return 0;
+	}
+	*digest = -1;
+	if (e.sys == ENOENT)
+		return 0;
+	if (err != NULL)
+		*err = e;
+	return -1;
+}
+
+static int report_observe(struct prep_op_ctx *x, const struct prep_op *op, struct prep_op_state *s,
+			  struct ds_err *err)
+{
+	struct ds_buf b = { 0 };
+	int64_t digest;
+	int rc = report_read(x, &b, &digest, err);
+	ds_buf_fini(&b);
+	if (rc != 0)
+		return -1;
+	s->now = digest == op->value ? PREP_NOW_NEW
+		 : digest == op->old ? PREP_NOW_OLD
+		 : digest == -1	     ? PREP_NOW_GONE
+				     : PREP_NOW_OTHER;
+	snprintf(s->detail, sizeof(s->detail), "%s %s", PREP_REPORT_FILE,
+		 digest == -1 ? "is not there" : "has other content");
+	return 0;
+}
+
+static void save_name(const struct prep_op_ctx *x, char *buf, size_t size)
+{
+	snprintf(buf, size, "host.json.%u", x->save_index);
+}
+
+static int report_act(struct prep_op_ctx *x, const struct prep_op *op, struct ds_err *err)
+{
+	(void)op;
+	int fd = prep_state_run(x->access, err);
+	if (fd < 0)
+		return -1;
+	int rc = ds_file_write(fd, "host.json", 0644, x->report->data, x->report->len, err);
+	close(fd);
+	return rc;
+}
+
+static int report_restore(struct prep_op_ctx *x, const struct prep_op *op, int run_fd,
+			  struct ds_err *err)
+{
+	char name[32];
+	struct ds_buf b = { 0 };
+	save_name(x, name, sizeof(name));
+	int rc = ds_file_read(x->save_fd, name, O_NOFOLLOW, PREP_REPORT_BYTES_MAX, &b, err);
+	if (rc == 0 && prep_op_report_digest(b.data, b.len) != op->old) {
+		ds_err_set(err, DS_ERR_INPUT, 0, name, "restore %s", PREP_REPORT_FILE);
+		rc = ds_err_why(err, "the copy in the journal is damaged");
+		ds_err_fix(err, "remove %s by hand; the next apply writes it", PREP_REPORT_FILE);
+	}
+	if (rc == 0)
+		rc = ds_file_write(run_fd, "host.json", 0644, b.data, b.len, err);
+	ds_buf_fini(&b);
+	return rc;
+}
+
+static int report_back(struct prep_op_ctx *x, const struct prep_op *op, struct ds_err *err)
+{
+	int fd = prep_state_run(x->access, err);
+	if (fd < 0)
+		return -1;
+	int rc = 0;
+	if (op->old != -1 && !x->stale_report)
+		rc = report_restore(x, op, fd, err);
+	else if ((unlinkat(fd, "host.json", 0) != 0 && errno != ENOENT) || fsync(fd) != 0)
+		rc = ds_err_set(err, DS_ERR_HOST, errno, PREP_REPORT_FILE, "remove");
+	close(fd);
+	return rc;
+}
+
+/* Before the intent: digests of the new text and the old, and a copy of the old for undo. */
+static int report_prepare(struct prep_op_ctx *x, struct prep_op *op, struct ds_err *err)
+{
+	struct ds_buf b = { 0 };
+	if (report_read(x, &b, &op->old, err) != 0) {
+		ds_buf_fini(&b);
+		return -1;
+	}
+	op->value = prep_op_report_digest(x->report->data, x->report->len);
+	char name[32];
+	save_name(x, name, sizeof(name));
+	int rc = 0;
+	if (op->old != -1)
+		rc = ds_file_write(x->save_fd, name, 0600, b.data, b.len, err);
+	ds_buf_fini(&b);
+	return rc;
+}
+
+/* ------------------------------- the table ------------------------------- */
+
+/* clang-format off */
+static const struct prep_op_row rows[] = {
+	{ PREP_OP_LINK_UP, "link-up", CAP_NET_ADMIN, up_observe, up_act, up_back,
+	  "Set a rail's link administratively up. Undo sets it down again." },
+	{ PREP_OP_LINK_MTU, "link-mtu", CAP_NET_ADMIN, mtu_observe, mtu_act, mtu_back,
+	  "Set a rail's MTU. Undo sets the MTU that was observed before." },
+	{ PREP_OP_ADDR_ADD, "address-add", CAP_NET_ADMIN, add_observe, add_act, addr_remove,
+	  "Add the planned IPv4 address to a rail, marked with protocol 0xd5. "
+	  "Undo removes it, and only if it carries that mark." },
+	{ PREP_OP_ADDR_DEL, "address-remove", CAP_NET_ADMIN, del_observe, addr_remove, del_back,
+	  "Remove a kernel-made link-local address from a rail, so that its GIDs keep their places. "
+	  "Undo adds it again and waits until it is usable." },
+	/* /proc/sys asks for the owner or CAP_NET_ADMIN; addr_gen_mode's undo may remove an address. */
+	{ PREP_OP_SYSCTL, "sysctl", CAP_NET_ADMIN, sysctl_observe, sysctl_act, sysctl_back,
+	  "Set one of a rail's own sysctls (never a global one). Undo writes the value from before." },
+	{ PREP_OP_HOST_REPORT, "host-report", PREP_CAP_NONE, report_observe, report_act, report_back,
+	  "Write /run/dsprep/host.json. Undo restores the one from before, or removes it." },
+};
+/* clang-format on */
+
+const struct prep_op_row *prep_op_rows(size_t *n)
+{
+	*n = sizeof(rows) / sizeof(rows[0]);
+	return rows;
+}
+
+const struct prep_op_row *prep_op_row(int kind)
+{
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		if ((int)rows[i].kind == kind)
+			return &rows[i];
+	return NULL;
+}
+
+/* ------------------------------- argument checks ------------------------------- */
+
+static int bad(struct ds_err *err, const char *obj, const char *why)
+{
+	ds_err_set(err, DS_ERR_INPUT, 0, obj, "check an operation");
+	return ds_err_why(err, "%s", why);
+}
+
+/* A path and a message are built from it: what the kernel would not accept is not a name. */
+static bool good_ifname(const char *s)
+{
+	if (memchr(s, '\0', IFNAMSIZ) == NULL || s[0] == '\0' || strcmp(s, ".") == 0 ||
+	    strcmp(s, "..") == 0 || strcmp(s, "all") == 0 || strcmp(s, "default") == 0)
+		return false;
+	for (; *s != '\0'; s++)
+		if (*s == '/' || *s == ':' || *s <= ' ' || *s == 0x7f)
+			return false;
+	return true;
+}
+
+static int check_addr(const struct prep_op *op, struct ds_err *err)
+{
+	uint32_t v4;
+	memcpy(&v4, &op->addr, sizeof(v4));
+	v4 = ntohl(v4);
+	if (op->family == AF_INET) {
+		if (op->prefix < 8 || op->prefix > 32)
+			return bad(err, op->ifname, "IPv4 prefix outside 8..32");
+		if (v4 >> 24 == 0 || v4 >> 24 == 127 || v4 >> 28 >= 0xe)
+			return bad(err, op->ifname, "not a unicast IPv4 address");
+		return 0;
+	}
+	if (op->family != AF_INET6 || op->kind != PREP_OP_ADDR_DEL)
+		return bad(err, op->ifname, "address family");
+	if (!IN6_IS_ADDR_LINKLOCAL(&op->addr) || op->prefix != 64)
+		return bad(err, op->ifname, "not an IPv6 link-local address");
+	return 0;
+}
+
+int prep_op_check(const struct prep_op *op, struct ds_err *err)
+{
+	if (prep_op_row((int)op->kind) == NULL)
+		return bad(err, NULL, "unknown kind");
+	if (op->kind == PREP_OP_HOST_REPORT)
+		return 0;
+	if (!good_ifname(op->ifname))
+		return bad(err, NULL, "interface name");
+	if (op->ifindex <= 1)
+		return bad(err, op->ifname, "interface index (1 is the loopback)");
+	switch (op->kind) {
+	case PREP_OP_LINK_MTU:
+		if (op->value < 68 || op->value > 65535 || op->old < 68 || op->old > INT32_MAX)
+			return bad(err, op->ifname, "MTU outside 68..65535");
+		return 0;
+	case PREP_OP_SYSCTL:
+		if (op->sysctl < 0 || op->sysctl >= PREP_SC_N)
+			return bad(err, op->ifname, "unknown sysctl");
+		if (op->value < 0 || op->value > 255 || op->old < 0 || op->old > 255)
+			return bad(err, op->ifname, "sysctl value outside 0..255");
+		return 0;
+	case PREP_OP_ADDR_ADD:
+	case PREP_OP_ADDR_DEL:
+		return check_addr(op, err);
+	default:
+		return 0;
+	}
+}
+
+static int check_management(const struct prep_op_ctx *x, const struct prep_op *op,
+			    struct ds_err *err)
+{
+	if (op->kind == PREP_OP_HOST_REPORT)
+		return 0;
+	if (strcmp(op->ifname, x->management) != 0 &&
+	    (x->management_ifindex == 0 || op->ifindex != x->management_ifindex))
+		return 0;
+	return bad(err, op->ifname, "it is the management interface, which is never touched");
+}
+
+/* ------------------------------- running one ------------------------------- */
+
+int prep_op_ctx_init(struct prep_op_ctx *x, struct prep_access *a, const char *management,
+		     struct ds_err *err)
+{
+	*x = (struct prep_op_ctx){ .access = a, .save_fd = -1 };
+	snprintf(x->management, sizeof(x->management), "%s", management);
+	if (prep_nl_open(&x->nl, err) != 0)
+		return -1;
+	if (management[0] == '\0')
+		return 0;
+	struct prep_op op = { 0 };
+	struct link_find f;
+	memcpy(op.ifname, x->management, sizeof(op.ifname));
+	if (find_link(x, &op, &f, err) != 0) {
+		prep_nl_close(&x->nl);
+		return -1;
+	}
+	x->management_ifindex = f.named;
+	return 0;
+}
+
+void prep_op_ctx_fini(struct prep_op_ctx *x)
+{
+	prep_nl_close(&x->nl);
+}
+
+int prep_op_observe(struct prep_op_ctx *x, const struct prep_op *op, struct prep_op_state *s,
+		    struct ds_err *err)
+{
+	*s = (struct prep_op_state){ 0 };
+	if (prep_op_check(op, err) != 0)
+		return -1;
+	return prep_op_row((int)op->kind)->observe(x, op, s, err);
+}
+
+int prep_op_prepare(struct prep_op_ctx *x, struct prep_op *op, struct ds_err *err)
+{
+	if (op->kind == PREP_OP_HOST_REPORT)
+		return report_prepare(x, op, err);
+	struct prep_op_state s;
+	if (prep_op_observe(x, op, &s, err) != 0 || check_management(x, op, err) != 0)
+		return -1;
+	if (s.now != PREP_NOW_OLD) {
+		ds_err_set(err, DS_ERR_HOST, 0, op->ifname, "run the plan");
+		ds_err_why(err, "changed since it was observed: %s", s.detail);
+		return ds_err_fix(err, "find out what else configures it, then run it again");
+	}
+	if (op->kind != PREP_OP_ADDR_DEL)
+		return 0;
+	struct addr_find a;
+	if (find_addr(x, op, op->family, &a, err) != 0)
+		return -1;
+	op->addr_flags = a.flags;
+	op->addr_scope = a.scope;
+	op->addr_proto = a.proto;
+	return 0;
+}
+
+/* Checks again, next to the system call, then runs @fn with the row's capability. */
+static int run(struct prep_op_ctx *x, const struct prep_op *op,
+	       int (*fn)(struct prep_op_ctx *, const struct prep_op *, struct ds_err *), int cap,
+	       struct ds_err *err)
+{
+	struct link_find f;
+	struct prep_op_state s;
+	if (prep_op_check(op, err) != 0 || check_management(x, op, err) != 0)
+		return -1;
+	int there = op->kind == PREP_OP_HOST_REPORT ? 1 : here(x, op, &f, &s, err);
+	if (there < 0)
+		return -1;
+	if (there == 0) {
+		ds_err_set(err, DS_ERR_HOST, 0, op->ifname, "run an operation");
+		return ds_err_why(err, "%s", s.detail);
+	}
+	if (prep_caps_raise(cap, err) != 0)
+		return -1;
+	int rc = fn(x, op, err);
+	prep_caps_lower();
+	return rc;
+}
+
+int prep_op_do(struct prep_op_ctx *x, const struct prep_op *op, struct ds_err *err)
+{
+	const struct prep_op_row *r = prep_op_row((int)op->kind);
+	return r == NULL ? prep_op_check(op, err) : run(x, op, r->act, r->cap, err);
+}
+
+static void sleep_ms(int ms)
+{
+	/* A signal may cut it short; the callers' loops are bounded and look again. */
+	poll(NULL, 0, ms);
+}
+
+/*
+ * Duplicate address detection takes a second, and the address is not usable before. An undo that
+ * returned earlier would leave a state that differs from the one it promises to restore.
+ */
+static int wait_usable(struct prep_op_ctx *x, const struct prep_op *op, struct ds_err *err)
+{
+	for (int i = 0; i < 40; i++) {
+		struct link_find f;
+		struct addr_find a;
+		if (find_link(x, op, &f, err) != 0 || find_addr(x, op, AF_INET6, &a, err) != 0)
+			return -1;
+		if (!a.exact || !(a.flags & IFA_F_TENTATIVE) || !(f.flags & IFF_RUNNING))
+			return 0;
+		sleep_ms(100);
+	}
+	return 0; /* DAD is still busy; the address is there, and that is what was asked for */
+}
+
+static int expect(struct prep_op_ctx *x, const struct prep_op *op, enum prep_op_now want,
+		  const char *what, struct ds_err *err)
+{
+	struct prep_op_state s;
+	if (prep_op_observe(x, op, &s, err) != 0)
+		return -1;
+	if (s.now == want)
+		return 0;
+	char text[128];
+	prep_op_text(op, text, sizeof(text));
+	ds_err_set(err, DS_ERR_HOST, 0, op->ifname, "%s: %s", what, text);
+	ds_err_why(err, "read back: %s", s.detail);
+	return ds_err_fix(err, "find out what else configures it: ip monitor");
+}
+
+int prep_op_verify(struct prep_op_ctx *x, const struct prep_op *op, struct ds_err *err)
+{
+	return expect(x, op, PREP_NOW_NEW, "verify", err);
+}
+
+int prep_op_undo(struct prep_op_ctx *x, const struct prep_op *op, enum prep_undone *how,
+		 struct prep_op_state *s, struct ds_err *err)
+{
+	if (prep_op_observe(x, op, s, err) != 0 || check_management(x, op, err) != 0)
+		return -1;
+	switch (s->now) {
+	case PREP_NOW_OLD:
+		*how = PREP_UNDONE_ALREADY;
+		return 0;
+	case PREP_NOW_GONE:
+		*how = PREP_UNDONE_GONE;
+		return 0;
+	case PREP_NOW_OTHER:
+		*how = PREP_UNDONE_LEFT;
+		return 0;
+	case PREP_NOW_NEW:
+		break;
+	}
+	const struct prep_op_row *r = prep_op_row((int)op->kind);
+	if (run(x, op, r->back, r->cap, err) != 0)
+		return -1;
+	*how = PREP_UNDONE_RESTORED;
+	if (op->kind == PREP_OP_HOST_REPORT && x->stale_report)
+		return 0; /* removed instead of restored: not as before, and meant so */
+	if (op->kind == PREP_OP_ADDR_DEL && op->family == AF_INET6 &&
+	    !(op->addr_flags & IFA_F_TENTATIVE) && wait_usable(x, op, err) != 0)
+		return -1;
+	return expect(x, op, PREP_NOW_OLD, "verify undo", err);
+}
