@@ -100,19 +100,32 @@ static int read_begin(struct parse *p, const json_t *o)
 	return 0;
 }
 
+static bool get_ipv4(const json_t *o, const char *key, struct in_addr *a)
+{
+	char text[INET_ADDRSTRLEN];
+	return get_str(o, key, text, sizeof(text)) && inet_pton(AF_INET, text, a) == 1;
+}
+
 static bool get_addr(const json_t *o, struct prep_op *op)
 {
 	char text[INET6_ADDRSTRLEN];
-	int64_t prefix, flags, scope, proto;
+	int64_t prefix, flags, scope, proto, metric, preferred, valid;
 	if (!get_str(o, "addr", text, sizeof(text)) || !get_int(o, "prefix", 0, 128, &prefix) ||
 	    !get_int(o, "flags", 0, UINT32_MAX, &flags) || !get_int(o, "scope", 0, 255, &scope) ||
-	    !get_int(o, "proto", 0, 255, &proto))
+	    !get_int(o, "proto", 0, 255, &proto) || !get_int(o, "metric", 0, UINT32_MAX, &metric) ||
+	    !get_int(o, "preferred_s", 0, UINT32_MAX, &preferred) ||
+	    !get_int(o, "valid_s", 0, UINT32_MAX, &valid) || !get_ipv4(o, "peer", &op->addr_peer) ||
+	    !get_ipv4(o, "broadcast", &op->addr_brd) ||
+	    !get_str(o, "label", op->addr_label, sizeof(op->addr_label)))
 		return false;
 	op->family = strchr(text, ':') != NULL ? AF_INET6 : AF_INET;
 	op->prefix = (uint8_t)prefix;
 	op->addr_flags = (uint32_t)flags;
 	op->addr_scope = (uint8_t)scope;
 	op->addr_proto = (uint8_t)proto;
+	op->addr_metric = (uint32_t)metric;
+	op->addr_lft[0] = (uint32_t)preferred;
+	op->addr_lft[1] = (uint32_t)valid;
 	return inet_pton(op->family, text, &op->addr) == 1;
 }
 
@@ -586,9 +599,15 @@ static void put_op(struct ds_json *w, const struct prep_op *op)
 	inet_ntop(op->family, &op->addr, text, sizeof(text));
 	ds_json_kstr(w, "addr", text);
 	ds_json_kint(w, "prefix", op->prefix);
-	ds_json_kint(w, "flags", op->addr_flags);
+	ds_json_kuint(w, "flags", op->addr_flags);
 	ds_json_kint(w, "scope", op->addr_scope);
 	ds_json_kint(w, "proto", op->addr_proto);
+	ds_json_kuint(w, "metric", op->addr_metric);
+	ds_json_kuint(w, "preferred_s", op->addr_lft[0]);
+	ds_json_kuint(w, "valid_s", op->addr_lft[1]);
+	ds_json_kstr(w, "peer", inet_ntop(AF_INET, &op->addr_peer, text, sizeof(text)));
+	ds_json_kstr(w, "broadcast", inet_ntop(AF_INET, &op->addr_brd, text, sizeof(text)));
+	ds_json_kstr(w, "label", op->addr_label);
 }
 
 int prep_journal_intent(struct prep_journal *j, const struct prep_op *op, unsigned int *index,

@@ -103,10 +103,9 @@ static int here(struct prep_op_ctx *x, const struct prep_op *op, struct link_fin
 
 struct addr_find {
 	const struct prep_op *op;
-	bool exact; /* address and prefix */
-	bool other; /* the address with another prefix */
-	uint32_t flags;
-	uint8_t proto, scope;
+	bool exact;	   /* address and prefix */
+	bool other;	   /* the address with another prefix */
+	struct prep_op as; /* the exact one, in the fields of an address to restore */
 	/* All IPv6 link-local addresses of the interface, for addr_gen_mode. */
 	int n_ll;
 	struct in6_addr ll[LINKLOCALS_MAX];
@@ -116,6 +115,37 @@ static void addr_reset(void *arg)
 {
 	struct addr_find *f = arg;
 	*f = (struct addr_find){ .op = f->op };
+}
+
+/* Copies attribute @type into @to if it is there in full; else leaves @to as it is. */
+static void keep_attr(const struct nlattr *attrs, int len, int type, void *to, size_t size)
+{
+	const struct nlattr *a = nla_find(attrs, len, type);
+	if (a != NULL && nla_len(a) >= (int)size)
+		memcpy(to, nla_data(a), size);
+}
+
+/* All that makes an address what it is, so that undo can add the very same again. */
+static void keep_addr(struct prep_op *op, const struct ifaddrmsg *a, const struct nlattr *attrs,
+		      int len)
+{
+	struct ifa_cacheinfo life = { .ifa_prefered = UINT32_MAX, .ifa_valid = UINT32_MAX };
+	op->addr_scope = a->ifa_scope;
+	op->addr_flags = a->ifa_flags;
+	keep_attr(attrs, len, IFA_FLAGS, &op->addr_flags, sizeof(op->addr_flags));
+	keep_attr(attrs, len, IFA_PROTO_ATTR, &op->addr_proto, sizeof(op->addr_proto));
+	keep_attr(attrs, len, IFA_RT_PRIORITY, &op->addr_metric, sizeof(op->addr_metric));
+	keep_attr(attrs, len, IFA_CACHEINFO, &life, sizeof(life));
+	op->addr_lft[0] = life.ifa_prefered;
+	op->addr_lft[1] = life.ifa_valid;
+	if (a->ifa_family != AF_INET)
+		return;
+	keep_attr(attrs, len, IFA_ADDRESS, &op->addr_peer, sizeof(op->addr_peer));
+	keep_attr(attrs, len, IFA_BROADCAST, &op->addr_brd, sizeof(op->addr_brd));
+	const struct nlattr *label = nla_find(attrs, len, IFA_LABEL);
+	if (label != NULL)
+		snprintf(op->addr_label, sizeof(op->addr_label), "%.*s", nla_len(label),
+			 (const char *)nla_data(label));
 }
 
 static int on_addr(const struct nlmsghdr *n, void *arg, struct ds_err *err)
@@ -144,12 +174,9 @@ static int on_addr(const struct nlmsghdr *n, void *arg, struct ds_err *err)
 		f->other = true;
 		return 0;
 	}
-	const struct nlattr *flags = nla_find(attrs, len, IFA_FLAGS);
-	const struct nlattr *proto = nla_find(attrs, len, IFA_PROTO_ATTR);
 	f->exact = true;
-	f->scope = a->ifa_scope;
-	f->flags = flags != NULL && nla_len(flags) >= 4 ? nla_get_u32(flags) : a->ifa_flags;
-	f->proto = proto != NULL && nla_len(proto) >= 1 ? nla_get_u8(proto) : 0;
+	f->as = *f->op;
+	keep_addr(&f->as, a, attrs, len);
 	return 0;
 }
 
@@ -198,29 +225,43 @@ static int change_link(const struct prep_op *op, struct ifinfomsg i, uint32_t mt
 	return rc;
 }
 
-struct addr_change {
-	int type; /* RTM_NEWADDR, RTM_DELADDR */
-	uint8_t family, prefix, scope, proto;
-	uint32_t flags;
-	const void *addr; /* 4 or 16 bytes */
-};
-
-static int change_addr(const struct prep_op *op, const struct addr_change *c, const char *what,
-		       struct ds_err *err)
+/* What an address is, beside itself and its prefix; a removal needs none of it. */
+static int put_addr_rest(struct nl_msg *msg, const struct prep_op *op)
 {
-	bool add = c->type == RTM_NEWADDR;
-	int bytes = c->family == AF_INET ? 4 : 16;
-	struct ifaddrmsg a = { .ifa_family = c->family,
-			       .ifa_prefixlen = c->prefix,
-			       .ifa_scope = c->scope,
+	uint32_t flags = op->addr_flags & (IFA_F_NOPREFIXROUTE | IFA_F_NODAD);
+	struct ifa_cacheinfo life = { .ifa_prefered = op->addr_lft[0],
+				      .ifa_valid = op->addr_lft[1] };
+	int rc = 0;
+	if (flags != 0)
+		rc |= nla_put_u32(msg, IFA_FLAGS, flags);
+	if (op->addr_proto != 0)
+		rc |= nla_put_u8(msg, IFA_PROTO_ATTR, op->addr_proto);
+	if (op->addr_metric != 0)
+		rc |= nla_put_u32(msg, IFA_RT_PRIORITY, op->addr_metric);
+	if (op->addr_lft[1] != 0 && op->addr_lft[1] != UINT32_MAX)
+		rc |= nla_put(msg, IFA_CACHEINFO, sizeof(life), &life);
+	if (op->addr_brd.s_addr != 0)
+		rc |= nla_put(msg, IFA_BROADCAST, sizeof(op->addr_brd), &op->addr_brd);
+	if (op->addr_label[0] != '\0')
+		rc |= nla_put_string(msg, IFA_LABEL, op->addr_label);
+	return rc;
+}
+
+/* @type: RTM_NEWADDR or RTM_DELADDR of the operation's address. */
+static int change_addr(const struct prep_op *op, int type, const char *what, struct ds_err *err)
+{
+	bool add = type == RTM_NEWADDR;
+	int bytes = op->family == AF_INET ? 4 : 16;
+	const void *peer = op->addr_peer.s_addr != 0 ? (const void *)&op->addr_peer : &op->addr;
+	struct ifaddrmsg a = { .ifa_family = op->family,
+			       .ifa_prefixlen = op->prefix,
+			       .ifa_scope = op->addr_scope,
 			       .ifa_index = (unsigned int)op->ifindex };
-	struct nl_msg *msg = nlmsg_alloc_simple(c->type, add ? NLM_F_CREATE | NLM_F_EXCL : 0);
+	struct nl_msg *msg = nlmsg_alloc_simple(type, add ? NLM_F_CREATE | NLM_F_EXCL : 0);
 	int rc = -1;
 	if (msg == NULL || nlmsg_append(msg, &a, sizeof(a), NLMSG_ALIGNTO) < 0 ||
-	    nla_put(msg, IFA_LOCAL, bytes, c->addr) < 0 ||
-	    nla_put(msg, IFA_ADDRESS, bytes, c->addr) < 0 ||
-	    (c->flags != 0 && nla_put_u32(msg, IFA_FLAGS, c->flags) < 0) ||
-	    (c->proto != 0 && nla_put_u8(msg, IFA_PROTO_ATTR, c->proto) < 0))
+	    nla_put(msg, IFA_LOCAL, bytes, &op->addr) < 0 ||
+	    nla_put(msg, IFA_ADDRESS, bytes, peer) < 0 || (add && put_addr_rest(msg, op) < 0))
 		ds_err_set(err, DS_ERR_NOMEM, ENOMEM, op->ifname, "%s", what);
 	else
 		rc = send_change(op, msg, what, err);
@@ -313,11 +354,8 @@ static int addr_observe(struct prep_op_ctx *x, const struct prep_op *op, enum pr
 		return -1;
 	char text[64];
 	addr_text(op, text, sizeof(text));
-	s->now = a->exact ? have : a->other ? PREP_NOW_OTHER : lack;
-	snprintf(s->detail, sizeof(s->detail), "%s is %s", text,
-		 a->exact   ? "there"
-		 : a->other ? "there with another prefix"
-			    : "not there");
+	s->now = a->exact ? have : lack;
+	snprintf(s->detail, sizeof(s->detail), "%s is %sthere", text, a->exact ? "" : "not ");
 	return 0;
 }
 
@@ -327,12 +365,14 @@ static int add_observe(struct prep_op_ctx *x, const struct prep_op *op, struct p
 	struct addr_find a = { 0 };
 	if (addr_observe(x, op, PREP_NOW_NEW, PREP_NOW_OLD, s, &a, err) != 0)
 		return -1;
-	if (s->now == PREP_NOW_NEW && a.exact && a.proto != PREP_IFA_PROTO) {
-		char text[64];
-		s->now = PREP_NOW_OTHER;
-		snprintf(s->detail, sizeof(s->detail), "%s was added by somebody else",
-			 addr_text(op, text, sizeof(text)));
-	}
+	char text[64];
+	addr_text(op, text, sizeof(text));
+	bool foreign = a.exact && a.as.addr_proto != PREP_IFA_PROTO;
+	if (!foreign && !a.other)
+		return 0;
+	s->now = PREP_NOW_OTHER;
+	snprintf(s->detail, sizeof(s->detail), "%s %s", text,
+		 foreign ? "was added by somebody else" : "is there with another prefix");
 	return 0;
 }
 
@@ -340,14 +380,10 @@ static int add_act(struct prep_op_ctx *x, const struct prep_op *op, struct ds_er
 {
 	(void)x;
 	char text[64], what[80];
+	struct prep_op ours = *op;
+	ours.addr_proto = PREP_IFA_PROTO;
 	snprintf(what, sizeof(what), "add address %s", addr_text(op, text, sizeof(text)));
-	return change_addr(op,
-			   &(struct addr_change){ .type = RTM_NEWADDR,
-						  .family = op->family,
-						  .prefix = op->prefix,
-						  .proto = PREP_IFA_PROTO,
-						  .addr = &op->addr },
-			   what, err);
+	return change_addr(&ours, RTM_NEWADDR, what, err);
 }
 
 static int addr_remove(struct prep_op_ctx *x, const struct prep_op *op, struct ds_err *err)
@@ -355,12 +391,7 @@ static int addr_remove(struct prep_op_ctx *x, const struct prep_op *op, struct d
 	(void)x;
 	char text[64], what[80];
 	snprintf(what, sizeof(what), "remove address %s", addr_text(op, text, sizeof(text)));
-	return change_addr(op,
-			   &(struct addr_change){ .type = RTM_DELADDR,
-						  .family = op->family,
-						  .prefix = op->prefix,
-						  .addr = &op->addr },
-			   what, err);
+	return change_addr(op, RTM_DELADDR, what, err);
 }
 
 static int del_observe(struct prep_op_ctx *x, const struct prep_op *op, struct prep_op_state *s,
@@ -375,15 +406,7 @@ static int del_back(struct prep_op_ctx *x, const struct prep_op *op, struct ds_e
 	(void)x;
 	char text[64], what[80];
 	snprintf(what, sizeof(what), "restore address %s", addr_text(op, text, sizeof(text)));
-	const struct addr_change c = { .type = RTM_NEWADDR,
-				       .family = op->family,
-				       .prefix = op->prefix,
-				       .scope = op->addr_scope,
-				       .proto = op->addr_proto,
-				       .flags = op->addr_flags &
-						(IFA_F_NOPREFIXROUTE | IFA_F_NODAD),
-				       .addr = &op->addr };
-	return change_addr(op, &c, what, err);
+	return change_addr(op, RTM_NEWADDR, what, err);
 }
 
 /* ------------------------------- sysctl ------------------------------- */
@@ -460,10 +483,12 @@ static int gen_mode_back(struct prep_op_ctx *x, const struct prep_op *op, struct
 		bool known = false;
 		for (int k = 0; k < before.n_ll; k++)
 			known |= memcmp(&after.ll[i], &before.ll[k], 16) == 0;
-		struct prep_op born = *op;
-		born.family = AF_INET6;
-		born.prefix = 64;
-		born.addr = after.ll[i];
+		struct prep_op born = { .kind = PREP_OP_ADDR_DEL,
+					.ifindex = op->ifindex,
+					.family = AF_INET6,
+					.prefix = 64,
+					.addr = after.ll[i] };
+		memcpy(born.ifname, op->ifname, sizeof(born.ifname));
 		if (!known && addr_remove(x, &born, err) != 0)
 			return -1;
 	}
@@ -632,20 +657,23 @@ static int bad(struct ds_err *err, const char *obj, const char *why)
 	return ds_err_why(err, "%s", why);
 }
 
-/* A path and a message are built from it: what the kernel would not accept is not a name. */
-static bool good_ifname(const char *s)
+/* A path and a message are built from it: what the kernel would not accept is not a name. A label
+ * may hold a colon (@also). */
+static bool good_ifname(const char *s, char also)
 {
 	if (memchr(s, '\0', IFNAMSIZ) == NULL || s[0] == '\0' || strcmp(s, ".") == 0 ||
 	    strcmp(s, "..") == 0 || strcmp(s, "all") == 0 || strcmp(s, "default") == 0)
 		return false;
 	for (; *s != '\0'; s++)
-		if (*s == '/' || *s == ':' || *s <= ' ' || *s == 0x7f)
+		if (*s == '/' || (*s == ':' && also != ':') || *s <= ' ' || *s == 0x7f)
 			return false;
 	return true;
 }
 
 static int check_addr(const struct prep_op *op, struct ds_err *err)
 {
+	if (op->addr_label[0] != '\0' && !good_ifname(op->addr_label, ':'))
+		return bad(err, op->ifname, "address label");
 	uint32_t v4;
 	memcpy(&v4, &op->addr, sizeof(v4));
 	v4 = ntohl(v4);
@@ -669,7 +697,7 @@ int prep_op_check(const struct prep_op *op, struct ds_err *err)
 		return bad(err, NULL, "unknown kind");
 	if (op->kind == PREP_OP_HOST_REPORT)
 		return 0;
-	if (!good_ifname(op->ifname))
+	if (!good_ifname(op->ifname, '\0'))
 		return bad(err, NULL, "interface name");
 	if (op->ifindex <= 1)
 		return bad(err, op->ifname, "interface index (1 is the loopback)");
@@ -681,8 +709,8 @@ int prep_op_check(const struct prep_op *op, struct ds_err *err)
 	case PREP_OP_SYSCTL:
 		if (op->sysctl < 0 || op->sysctl >= PREP_SC_N)
 			return bad(err, op->ifname, "unknown sysctl");
-		if (op->value < 0 || op->value > 255 || op->old < 0 || op->old > 255)
-			return bad(err, op->ifname, "sysctl value outside 0..255");
+		if (op->value < 0 || op->value > 255 || op->old < 0 || op->old > INT32_MAX)
+			return bad(err, op->ifname, "sysctl value out of bounds");
 		return 0;
 	case PREP_OP_ADDR_ADD:
 	case PREP_OP_ADDR_DEL:
@@ -756,9 +784,7 @@ int prep_op_prepare(struct prep_op_ctx *x, struct prep_op *op, struct ds_err *er
 	struct addr_find a;
 	if (find_addr(x, op, op->family, &a, err) != 0)
 		return -1;
-	op->addr_flags = a.flags;
-	op->addr_scope = a.scope;
-	op->addr_proto = a.proto;
+	*op = a.as;
 	return 0;
 }
 
@@ -808,7 +834,7 @@ static int wait_usable(struct prep_op_ctx *x, const struct prep_op *op, struct d
 		struct addr_find a;
 		if (find_link(x, op, &f, err) != 0 || find_addr(x, op, AF_INET6, &a, err) != 0)
 			return -1;
-		if (!a.exact || !(a.flags & IFA_F_TENTATIVE) || !(f.flags & IFF_RUNNING))
+		if (!a.exact || !(a.as.addr_flags & IFA_F_TENTATIVE) || !(f.flags & IFF_RUNNING))
 			return 0;
 		sleep_ms(100);
 	}

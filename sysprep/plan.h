@@ -35,7 +35,12 @@ struct prep_op {
 	struct in6_addr addr; /* IPv4 in the first four bytes */
 	uint32_t addr_flags;  /* IFA_F_* of an address to restore on undo */
 	uint8_t addr_scope;
-	uint8_t addr_proto; /* IFA_PROTO of an address to restore; ops.c looks it up before removing */
+	/* The rest of an address to restore; ops.c looks it up just before removing. */
+	uint8_t addr_proto;		    /* IFA_PROTO */
+	uint32_t addr_metric;		    /* IFA_RT_PRIORITY, 0 = default */
+	uint32_t addr_lft[2];		    /* seconds preferred and valid; UINT32_MAX = for ever */
+	struct in_addr addr_peer, addr_brd; /* IPv4; zero = none */
+	char addr_label[IFNAMSIZ];	    /* IPv4; "" = the interface's name */
 };
 
 /* One rail of this node as it should be. */
