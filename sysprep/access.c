@@ -22,6 +22,7 @@
 struct prep_access {
 	int root;  /* directory descriptor, owned */
 	bool live; /* no --root was given */
+	bool all;  /* everything is below the root, /proc and /sys too */
 };
 
 struct prep_access *prep_access_live(const char *root, struct ds_err *err)
@@ -39,6 +40,14 @@ struct prep_access *prep_access_live(const char *root, struct ds_err *err)
 		free(a);
 		return NULL;
 	}
+	return a;
+}
+
+struct prep_access *prep_access_tree(const char *dir, struct ds_err *err)
+{
+	struct prep_access *a = prep_access_live(dir, err);
+	if (a != NULL)
+		a->all = true;
 	return a;
 }
 
@@ -77,7 +86,7 @@ static int open_in(const struct prep_access *a, const char *path, int flags)
 {
 	/* openat2() refuses O_PATH beside flags that it would ignore. */
 	flags |= flags & O_PATH ? O_CLOEXEC : O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
-	if (!moves(path))
+	if (!a->all && !moves(path))
 		return open(path, flags);
 	struct open_how how = { .flags = (unsigned int)flags, .resolve = RESOLVE_IN_ROOT };
 	return (int)syscall(SYS_openat2, a->root, path + 1, &how, sizeof(how));

@@ -19,6 +19,11 @@ struct prep_access;
 
 /** prep_access_live() - @root: NULL or a directory. Returns owned; NULL: DS_ERR_HOST (no such root). */
 struct prep_access *prep_access_live(const char *root, struct ds_err *err);
+/**
+ * prep_access_tree() - read everything, /proc and /sys included, below @dir: a recorded or made-up
+ * host. Reading stays inside it. Returns and errors: as prep_access_live().
+ */
+struct prep_access *prep_access_tree(const char *dir, struct ds_err *err);
 void prep_access_close(struct prep_access *a);
 
 /**

@@ -34,8 +34,9 @@ struct prep_opts {
 	const char *conf; /* -c FILE, taken as given; NULL: PREP_CONF_FILE below the root */
 	const char *root; /* --root DIR; NULL: none */
 	bool json, dry_run, quiet, verbose;
-	bool no_color; /* --no-color */
-	bool color;    /* results may have colours: stdout is a terminal that wants them */
+	bool no_color;	   /* --no-color */
+	bool color;	   /* results may have colours: stdout is a terminal that wants them */
+	int (*help)(void); /* prints the commands; main's */
 };
 
 struct prep_cmd {
@@ -51,6 +52,9 @@ struct prep_cmd {
  */
 int prep_getopt(struct prep_opts *o, int argc, char **argv, const struct option *own);
 
+/** prep_print_options() - the global options, one a line, on stdout. */
+void prep_print_options(void);
+
 /** prep_usage() - print "dsprep: TEXT" and where help is, on stderr. Return: PREP_EXIT_USAGE. */
 int prep_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
@@ -59,6 +63,19 @@ int prep_fail(const struct ds_err *err);
 
 /** prep_out() - write @b to stdout and empty it. Return: 0; PREP_EXIT_FAILED if stdout is broken. */
 int prep_out(struct ds_buf *b);
+
+/**
+ * prep_conf_load() - read and parse the config that @o names.
+ * @text: out, its bytes; caller's. Return: 0; -1 DS_ERR_USAGE, sys = ENOENT if there is none.
+ */
+int prep_conf_load(const struct prep_opts *o, struct prep_access *a, struct prep_conf *c,
+		   struct ds_buf *text, struct ds_err *err);
+
+/**
+ * prep_conf_suggest() - a config for a pair that fits what is seen; management empty if no default
+ * route tells it. @node: this node's number.
+ */
+void prep_conf_suggest(const struct prep_host *h, int node, struct prep_conf *c);
 
 /* Everything that plan and apply decide from. */
 struct prep_run {
@@ -86,6 +103,7 @@ int prep_run_plan(struct prep_run *r, struct prep_plan *p, struct ds_err *err);
 int prep_show_plan(const struct prep_opts *o, const struct prep_plan *p, const struct prep_host *h);
 
 int cmd_plan(struct prep_opts *o, int argc, char **argv);
+int cmd_explain(struct prep_opts *o, int argc, char **argv);
 int cmd_doctor(struct prep_opts *o, int argc, char **argv);
 int cmd_apply(struct prep_opts *o, int argc, char **argv);
 int cmd_undo(struct prep_opts *o, int argc, char **argv);

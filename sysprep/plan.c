@@ -247,6 +247,17 @@ bool prep_nets_overlap(struct in_addr a, unsigned int a_len, struct in_addr b, u
 	return ((ntohl(a.s_addr) ^ ntohl(b.s_addr)) & mask) == 0;
 }
 
+bool prep_conf_overlaps(const struct prep_conf *c, struct in_addr net, unsigned int len)
+{
+	int n = 0;
+	for (size_t i = 0; i < N_EDGES; i++)
+		n += edges[i].shape == c->shape ? 2 : 0;
+	for (int i = 0; i < n; i++)
+		if (prep_nets_overlap((struct in_addr){ htonl(subnet(c, i)) }, 24, net, len))
+			return true;
+	return false;
+}
+
 static int overlap(const struct prep_conf *c, struct in_addr net, const char *with,
 		   struct in_addr other, unsigned int len, const char *ifname, struct ds_err *err)
 {

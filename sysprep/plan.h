@@ -89,6 +89,9 @@ void prep_plan_json(const struct prep_plan *p, const struct prep_host *h, struct
 /** prep_nets_overlap() - whether two IPv4 networks, given as any address and a length, share one. */
 bool prep_nets_overlap(struct in_addr a, unsigned int a_len, struct in_addr b, unsigned int b_len);
 
+/** prep_conf_overlaps() - whether a network shares an address with any /24 that @c's shape needs. */
+bool prep_conf_overlaps(const struct prep_conf *c, struct in_addr net, unsigned int len);
+
 /** prep_op_text() - "set mtu 9000 on enp1s0f0np0 (was 1500)" into @buf. Return: @buf. */
 char *prep_op_text(const struct prep_op *op, char *buf, size_t size);
 
