@@ -49,12 +49,14 @@ static int refuse(struct ds_err *err, const char *path, const char *fmt, ...)
 	vsnprintf(why, sizeof(why), fmt, ap);
 	va_end(ap);
 	ds_err_set(err, DS_ERR_INPUT, 0, path, "read request");
-	return ds_err_why(err, "%s", why);
+	ds_err_why(err, "%s", why);
+	return -1;
 }
 
 static int no_memory(struct ds_err *err)
 {
-	return ds_err_set(err, DS_ERR_NOMEM, 0, NULL, "encode conversation");
+	ds_err_set(err, DS_ERR_NOMEM, 0, NULL, "encode conversation");
+	return -1;
 }
 
 static bool absent(const json_t *v)
@@ -475,7 +477,7 @@ static void put_assistant(struct writer *w, const struct turn *t, bool keep, boo
 
 static void put_turns(struct writer *w, const struct turns *l)
 {
-	size_t first = l->turn[0].role == SYSTEM ? 1 : 0;
+	size_t first = l->n > 0 && l->turn[0].role == SYSTEM ? 1 : 0;
 	size_t asked =
 		0; /* turns up to and including the last question; reasoning before it is dropped */
 

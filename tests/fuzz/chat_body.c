@@ -1,0 +1,64 @@
+/*
+ * chat_body.c - a request body becomes a prompt, or is refused by its JSON path.
+ *
+ * A prompt's ids must join to its text, and the text of the client must not have become marks: with
+ * the marks cut out, encoding has no more of them than the layout allows.
+ */
+#include <stdint.h>
+
+#include "chat.h"
+#include "fuzz_tok.h"
+
+/* Feed the prompt back as if it were generated, whole and with no marks lost. */
+static void output(const struct tok *t, const struct tok_ids *ids, bool thinking)
+{
+	struct ds_buf reasoning = { 0 }, content = { 0 };
+	struct chat_out o;
+
+	chat_out_init(&o, t, thinking);
+	for (size_t i = 0; i < ids->n; i++)
+		chat_out_put(&o, ids->id[i], &reasoning, &content);
+	chat_out_end(&o, &reasoning, &content);
+	if (o.n_reasoning > ids->n || (!thinking && (o.n_reasoning > 0 || reasoning.len > 0)))
+		abort();
+	if ((content.len > 0 && content.data[0] == '\n') ||
+	    (reasoning.len > 0 && reasoning.data[0] == '\n'))
+		abort();
+	ds_buf_fini(&reasoning);
+	ds_buf_fini(&content);
+}
+
+/* Messages and four marks for each at most, five around them. */
+static void check(const struct tok *t, const json_t *body, const struct chat_prompt *p)
+{
+	size_t marks = 0, most = 5 + 4 * json_array_size(json_object_get(body, "messages"));
+
+	for (size_t i = 0; i < p->ids.n; i++)
+		marks += tok_is_special(t, p->ids.id[i]);
+	if (marks > most || p->effort > 100)
+		abort();
+	fuzz_check_join(t, &p->ids, p->text.data, p->text.len);
+	output(t, &p->ids, true);
+	output(t, &p->ids, false);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static struct tok *t;
+	struct ds_err err = { 0 };
+	struct chat_prompt p;
+	json_t *body = json_loadb((const char *)data, size, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+
+	if (t == NULL)
+		t = fuzz_tok();
+	if (body == NULL)
+		return 0;
+	if (chat_encode(t, body, size % 2, &p, &err) == 0) {
+		check(t, body, &p);
+		chat_prompt_fini(&p);
+	} else if (err.kind != DS_ERR_INPUT || err.obj[0] == '\0' || err.why[0] == '\0') {
+		abort();
+	}
+	json_decref(body);
+	return 0;
+}
