@@ -312,8 +312,7 @@ static int one_way(const char *a, uint32_t rank_a, const char *b, uint32_t rank_
 		size_t n_key = (size_t)((eq != NULL ? eq : end) - line), na, nb;
 		const char *va = state_value(a, line, n_key, &na);
 		const char *vb = state_value(b, line, n_key, &nb);
-		if (na != nb || (va == NULL) != (vb == NULL) ||
-		    (va != NULL && vb != NULL && memcmp(va, vb, na) != 0))
+		if (n_key > 0 && (va == NULL || vb == NULL || na != nb || memcmp(va, vb, na) != 0))
 			return state_differs(line, n_key, va, na, rank_a, vb, nb, rank_b, err);
 		line = *end == '\n' ? end + 1 : NULL;
 	}
