@@ -167,6 +167,20 @@ int prep_report_make(struct prep_access *a, const struct prep_conf *c, const str
 	return 0;
 }
 
+bool prep_report_settled(struct prep_access *a, const struct prep_plan *p,
+			 const struct prep_host *h)
+{
+	for (int i = 0; i < p->n_rail; i++) {
+		const struct prep_rail *r = &p->rail[i];
+		const struct prep_link *l = prep_host_link(h, r->ifname);
+		char gid[48];
+		if (l != NULL && l->ibdev[0] != '\0' &&
+		    find_gid(a, l->ibdev, r->ifname, r->addr, gid, sizeof(gid)) < 0)
+			return false;
+	}
+	return true;
+}
+
 static uint64_t read_generation(const struct ds_buf *b)
 {
 	json_t *o = json_loadb(b->data, b->len, JSON_REJECT_DUPLICATES, NULL);

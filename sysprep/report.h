@@ -29,6 +29,13 @@ int prep_report_make(struct prep_access *a, const struct prep_conf *c, const str
 		     struct ds_err *err);
 
 /**
+ * prep_report_settled() - whether each rail with an RDMA device has its GID by now: the kernel adds
+ * it a moment after the address.
+ */
+bool prep_report_settled(struct prep_access *a, const struct prep_plan *p,
+			 const struct prep_host *h);
+
+/**
  * prep_report_current() - whether the existing host.json says just what we would write now.
  * @generation: out, its generation, 0 if there is no readable report; may be NULL
  * An absent, unreadable or different report is not current; none of that is an error.
