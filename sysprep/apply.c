@@ -255,7 +255,11 @@ static int revert(struct apply *ap, const struct ds_err *why)
 	if (prep_back_unfinished(ap->s.access, &ap->run.host, ap->j, &ap->back, &err) != 0) {
 		ap->result = "failed";
 		prep_fail(&err);
-		say(ap, "not everything is back; run: dsprep undo");
+		if (ap->back.n_failed > 0)
+			say(ap, "not everything is back; run: dsprep undo");
+		else
+			say(ap,
+			    "everything is back, but the journal could not be told; run: dsprep undo");
 		return PREP_EXIT_FAILED;
 	}
 	ap->result = ap->lost ? "reverted" : "undone";
@@ -264,9 +268,11 @@ static int revert(struct apply *ap, const struct ds_err *why)
 
 /* ------------------------------- the command ------------------------------- */
 
-/* Shows the plan and asks on the terminal. Return: whether to go on. */
+/* Shows the plan and asks on the terminal, unless told not to. Return: whether to go on. */
 static bool ask(struct apply *ap)
 {
+	if (ap->yes)
+		return true;
 	struct ds_buf text = { 0 };
 	char answer[16] = "";
 	prep_plan_print(&ap->plan, &ap->run.host, ap->o->color, &text);
@@ -274,8 +280,6 @@ static bool ask(struct apply *ap)
 		fputs(text.data, ap->o->json ? stderr : stdout);
 	ds_buf_fini(&text);
 	fflush(stdout);
-	if (ap->yes)
-		return true;
 	fprintf(stderr, "Apply these %d operations? [y/N] ", ap->plan.n_op);
 	ssize_t n = read(STDIN_FILENO, answer, sizeof(answer) - 1);
 	return n > 0 && (strcmp(answer, "y\n") == 0 || strcmp(answer, "yes\n") == 0);

@@ -12,6 +12,8 @@ static const struct prep_cmd cmds[] = {
 	{ "doctor", "", "check this host; read-only, needs no root", cmd_doctor },
 	{ "plan", "[--write-config --node N]", "print what apply would do; needs no root",
 	  cmd_plan },
+	{ "apply", "[--yes]", "bring this host to the plan; asks first; root", cmd_apply },
+	{ "undo", "[ID | --all]", "put back what the newest apply changed; root", cmd_undo },
 	{ "explain", "ID", "what a check means, what to do, and where that is known from",
 	  cmd_explain },
 };
