@@ -1,0 +1,77 @@
+/*
+ * open.c - which kernel sets this build has, which of them run on this processor, and memory for
+ * their buffers.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "err.h"
+#include "kernels.h"
+#include "sets.h"
+
+static bool runs_always(void)
+{
+	return true;
+}
+
+/* Best first. */
+static const struct {
+	const struct kern_ops *ops;
+	bool (*runs)(void);
+} sets[] = {
+	{ &kern_ref_ops, runs_always },
+};
+
+#define N_SETS (sizeof(sets) / sizeof(sets[0]))
+
+const struct kern_ops *kern_open(const char *name, struct ds_err *err)
+{
+	char here[64] = "";
+	bool known = false;
+
+	for (size_t i = 0; i < N_SETS; i++) {
+		bool named = name == NULL || strcmp(name, sets[i].ops->name) == 0;
+
+		known = known || named;
+		if (!sets[i].runs())
+			continue;
+		if (named)
+			return sets[i].ops;
+		snprintf(here + strlen(here), sizeof(here) - strlen(here), "%s%s",
+			 here[0] == '\0' ? "" : ", ", sets[i].ops->name);
+	}
+	ds_err_set(err, DS_ERR_USAGE, 0, name, "choose kernels");
+	ds_err_why(err, known ? "this processor lacks their instructions"
+			      : "no kernel set of this build has that name");
+	ds_err_fix(err, "choose one that runs here: %s", here);
+	return NULL;
+}
+
+const char *const *kern_sets(void)
+{
+	static const char *const names[] = {
+		"ref",
+		NULL,
+	};
+
+	return names;
+}
+
+void *kern_alloc(size_t bytes, const char *what, struct ds_err *err)
+{
+	void *p = NULL;
+
+	/* A little more than asked: whole cache lines, and never an empty block. */
+	if (bytes > SIZE_MAX - 128 || (p = aligned_alloc(64, (bytes + 64) / 64 * 64)) == NULL) {
+		ds_err_set(err, DS_ERR_NOMEM, ENOMEM, what, "allocate %zu bytes", bytes);
+		return NULL;
+	}
+	return memset(p, 0, bytes);
+}
+
+void kern_free(void *p)
+{
+	free(p);
+}
