@@ -268,7 +268,7 @@ static int overlap(const struct prep_conf *c, struct in_addr net, const char *wi
 	       len, ifname);
 	return ds_err_fix(
 		err,
-		"choose a network that is free on every node, for instance: subnets = 10.201.0.0/16");
+		"choose a network that is free on every node, and write it in [cluster]: subnets = A.B.0.0/16");
 }
 
 /* Every /24 of the shape must be free, also those between other nodes: they share our LAN. */
