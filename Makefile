@@ -128,7 +128,7 @@ tests-build: all $(B)/tests/unit/runner $(PROGS) $(TOOLS)
 # Packages: only `deps` installs, only as root, only with apt, never with DEPS=no or DESTDIR set.
 DEP_BUILD := gcc libc6-dev make pkg-config libnl-3-dev libnl-route-3-dev libcap-dev libjansson-dev \
              libmicrohttpd-dev libpcre2-dev libssl-dev
-DEP_RUN   := iproute2 nftables curl procps util-linux ca-certificates
+DEP_RUN   := iproute2 iputils-ping nftables curl procps util-linux ca-certificates
 DEP_TEST  := libcunit1-dev python3-minimal python3 mandoc
 DEP_LINT  := clang clang-format clang-tidy libclang-rt-dev git
 
