@@ -99,22 +99,16 @@ static int put_tensors(EVP_MD_CTX *h, struct st_set *s, struct ds_err *err)
 	return rc;
 }
 
-static int by_name(const void *a, const void *b)
+/* Sizes of the shards in the order of their names, which is that of the directory. */
+static int put_sizes(EVP_MD_CTX *h, const struct eng_dir *d, const struct st_set *s,
+		     struct ds_err *err)
 {
-	return strcmp((*(const struct st_shard *const *)a)->name,
-		      (*(const struct st_shard *const *)b)->name);
-}
-
-static int put_sizes(EVP_MD_CTX *h, const struct st_set *s, struct ds_err *err)
-{
-	const struct st_shard *order[ENG_DIR_FILES_MAX];
-
-	for (uint32_t i = 0; i < s->n_shard; i++)
-		order[i] = &s->shard[i];
-	qsort(order, s->n_shard, sizeof(order[0]), by_name);
-	for (uint32_t i = 0; i < s->n_shard; i++) {
-		if (!put(h, "shard", &order[i]->size, sizeof(order[i]->size)))
-			return hash_failed(s->path, err);
+	for (uint32_t i = 0; i < d->n; i++) {
+		for (uint32_t k = 0; k < s->n_shard; k++) {
+			if (s->shard[k].fd == d->file[i].fd &&
+			    !put(h, "shard", &d->file[i].size, sizeof(d->file[i].size)))
+				return hash_failed(s->path, err);
+		}
 	}
 	return 0;
 }
@@ -128,7 +122,7 @@ static int put_all(EVP_MD_CTX *h, const struct eng_dir *d, struct ds_err *err)
 		return -1;
 	if (st_open_dir(d, &set, err) != 0)
 		return -1;
-	int rc = put_sizes(h, &set, err) == 0 && put_tensors(h, &set, err) == 0 ? 0 : -1;
+	int rc = put_sizes(h, d, &set, err) == 0 && put_tensors(h, &set, err) == 0 ? 0 : -1;
 	st_close(&set);
 	return rc;
 }

@@ -45,8 +45,8 @@ enum type {
 };
 
 struct num_row {
-	enum where at;
 	const char *key;
+	enum where at;
 	enum type type;
 	size_t off;
 	double min, max;
@@ -58,85 +58,85 @@ struct num_row {
 
 /* clang-format off */
 static const struct num_row rows[] = {
-	{ AT_TOP,  "bos_token_id",			T_U32, OFF(bos),	 0, 1 << 24, 0, false },
-	{ AT_TOP,  "eos_token_id",			T_U32, OFF(eos),	 0, 1 << 24, 0, false },
-	{ AT_TOP,  "pad_token_id",			T_U32, OFF(pad),	 0, 1 << 24, 0, false },
-	{ AT_TOP,  "image_token_id",			T_I32, OFF(image_token), 0, 1 << 24, 0, true },
-	{ AT_TEXT, "vocab_size",			T_U32, OFF(vocab),	 2, 1 << 24, 0, false },
-	{ AT_TEXT, "hidden_size",			T_U32, OFF(dim),	 32, 65536, 32, false },
-	{ AT_TEXT, "moe_intermediate_size",		T_U32, OFF(inner),	 32, 65536, 32, false },
-	{ AT_TEXT, "num_hidden_layers",			T_U32, OFF(n_layers),	 1, ENG_LAYERS_MAX, 0, false },
-	{ AT_TEXT, "num_attention_heads",		T_U32, OFF(n_heads),	 1, 1024, 0, false },
-	{ AT_TEXT, "num_key_value_heads",		T_CHECK, 0,		 1, 1, 0, false },
-	{ AT_TEXT, "head_dim",				T_U32, OFF(head_dim),	 32, 4096, 32, false },
-	{ AT_TEXT, "qk_rope_head_dim",			T_U32, OFF(rope_dim),	 2, 256, 2, false },
-	{ AT_TEXT, "q_lora_rank",			T_U32, OFF(q_rank),	 32, 65536, 32, false },
-	{ AT_TEXT, "o_groups",				T_U32, OFF(o_groups),	 1, 1024, 0, false },
-	{ AT_TEXT, "o_lora_rank",			T_U32, OFF(o_rank),	 32, 65536, 32, false },
-	{ AT_TEXT, "swiglu_limit",			T_F32, OFF(limit),	 1e-3, 1e6, 0, false },
-	{ AT_TEXT, "rms_norm_eps",			T_F32, OFF(norm_eps),	 1e-30, 1e-2, 0, false },
-	{ AT_TEXT, "max_position_embeddings",		T_U32, OFF(max_pos),	 1, 1 << 24, 0, false },
-	{ AT_TEXT, "rope_theta",			T_F64, OFF(rope_theta),	 1.5, 1e12, 0, false },
-	{ AT_TEXT, "compress_rope_theta",		T_F64, OFF(crope_theta), 1.5, 1e12, 0, false },
-	{ AT_ROPE, "factor",				T_F64, OFF(yarn_factor), 1, 1e6, 0, false },
-	{ AT_ROPE, "beta_fast",				T_F64, OFF(yarn_fast),	 1e-3, 1e6, 0, false },
-	{ AT_ROPE, "beta_slow",				T_F64, OFF(yarn_slow),	 1e-3, 1e6, 0, false },
-	{ AT_ROPE, "original_max_position_embeddings",	T_F64, OFF(yarn_orig),	 1, 1 << 24, 0, false },
-	{ AT_TEXT, "n_routed_experts",			T_U32, OFF(n_experts),	 1, 4096, 0, false },
-	{ AT_TEXT, "num_experts_per_tok",		T_U32, OFF(topk),	 1, 64, 0, false },
-	{ AT_TEXT, "n_shared_experts",			T_CHECK, 0,		 1, 1, 0, false },
-	{ AT_TEXT, "routed_scaling_factor",		T_F32, OFF(route_scale), 1e-6, 1e6, 0, false },
-	{ AT_TEXT, "gate_temp",				T_CHECK, 0,		 1, 1, 0, true },
-	{ AT_TEXT, "attention_dropout",			T_CHECK, 0,		 0, 0, 0, true },
-	{ AT_TEXT, "sliding_window",			T_U32, OFF(window),	 1, 65536, 0, false },
-	{ AT_TEXT, "index_n_heads",			T_U32, OFF(index_heads), 1, 1024, 0, false },
-	{ AT_TEXT, "index_head_dim",			T_U32, OFF(index_dim),	 32, 4096, 32, false },
-	{ AT_TEXT, "index_topk",			T_U32, OFF(index_topk),	 1, 65536, 0, false },
-	{ AT_TEXT, "candidate_source_layer_id",		T_I32, OFF(cand_layer),	 0, ENG_LAYERS_MAX - 1, 0, true },
-	{ AT_TEXT, "hc_mult",				T_U32, OFF(copies),	 1, ENG_COPIES_MAX, 0, false },
-	{ AT_TEXT, "hc_sinkhorn_iters",			T_U32, OFF(hc_iters),	 1, 1000, 0, false },
-	{ AT_TEXT, "hc_eps",				T_F32, OFF(hc_eps),	 1e-30, 1e-2, 0, false },
-	{ AT_TEXT, "num_nextn_predict_layers",		T_U32, OFF(n_draft),	 0, 16, 0, true },
+	{ "bos_token_id",                     AT_TOP,  T_U32,   OFF(bos),         0,     1 << 24,            0,  false },
+	{ "eos_token_id",                     AT_TOP,  T_U32,   OFF(eos),         0,     1 << 24,            0,  false },
+	{ "pad_token_id",                     AT_TOP,  T_U32,   OFF(pad),         0,     1 << 24,            0,  false },
+	{ "image_token_id",                   AT_TOP,  T_I32,   OFF(image_token), 0,     1 << 24,            0,  true },
+	{ "vocab_size",                       AT_TEXT, T_U32,   OFF(vocab),       2,     1 << 24,            0,  false },
+	{ "hidden_size",                      AT_TEXT, T_U32,   OFF(dim),         32,    65536,              32, false },
+	{ "moe_intermediate_size",            AT_TEXT, T_U32,   OFF(inner),       32,    65536,              32, false },
+	{ "num_hidden_layers",                AT_TEXT, T_U32,   OFF(n_layers),    1,     ENG_LAYERS_MAX,     0,  false },
+	{ "num_attention_heads",              AT_TEXT, T_U32,   OFF(n_heads),     1,     1024,               0,  false },
+	{ "num_key_value_heads",              AT_TEXT, T_CHECK, 0,                1,     1,                  0,  false },
+	{ "head_dim",                         AT_TEXT, T_U32,   OFF(head_dim),    32,    4096,               32, false },
+	{ "qk_rope_head_dim",                 AT_TEXT, T_U32,   OFF(rope_dim),    2,     256,                2,  false },
+	{ "q_lora_rank",                      AT_TEXT, T_U32,   OFF(q_rank),      32,    65536,              32, false },
+	{ "o_groups",                         AT_TEXT, T_U32,   OFF(o_groups),    1,     1024,               0,  false },
+	{ "o_lora_rank",                      AT_TEXT, T_U32,   OFF(o_rank),      32,    65536,              32, false },
+	{ "swiglu_limit",                     AT_TEXT, T_F32,   OFF(limit),       1e-3,  1e6,                0,  false },
+	{ "rms_norm_eps",                     AT_TEXT, T_F32,   OFF(norm_eps),    1e-30, 1e-2,               0,  false },
+	{ "max_position_embeddings",          AT_TEXT, T_U32,   OFF(max_pos),     1,     1 << 24,            0,  false },
+	{ "rope_theta",                       AT_TEXT, T_F64,   OFF(rope_theta),  1.5,   1e12,               0,  false },
+	{ "compress_rope_theta",              AT_TEXT, T_F64,   OFF(crope_theta), 1.5,   1e12,               0,  false },
+	{ "factor",                           AT_ROPE, T_F64,   OFF(yarn_factor), 1,     1e6,                0,  false },
+	{ "beta_fast",                        AT_ROPE, T_F64,   OFF(yarn_fast),   1e-3,  1e6,                0,  false },
+	{ "beta_slow",                        AT_ROPE, T_F64,   OFF(yarn_slow),   1e-3,  1e6,                0,  false },
+	{ "original_max_position_embeddings", AT_ROPE, T_F64,   OFF(yarn_orig),   1,     1 << 24,            0,  false },
+	{ "n_routed_experts",                 AT_TEXT, T_U32,   OFF(n_experts),   1,     4096,               0,  false },
+	{ "num_experts_per_tok",              AT_TEXT, T_U32,   OFF(topk),        1,     64,                 0,  false },
+	{ "n_shared_experts",                 AT_TEXT, T_CHECK, 0,                1,     1,                  0,  false },
+	{ "routed_scaling_factor",            AT_TEXT, T_F32,   OFF(route_scale), 1e-6,  1e6,                0,  false },
+	{ "gate_temp",                        AT_TEXT, T_CHECK, 0,                1,     1,                  0,  true },
+	{ "attention_dropout",                AT_TEXT, T_CHECK, 0,                0,     0,                  0,  true },
+	{ "sliding_window",                   AT_TEXT, T_U32,   OFF(window),      1,     65536,              0,  false },
+	{ "index_n_heads",                    AT_TEXT, T_U32,   OFF(index_heads), 1,     1024,               0,  false },
+	{ "index_head_dim",                   AT_TEXT, T_U32,   OFF(index_dim),   32,    4096,               32, false },
+	{ "index_topk",                       AT_TEXT, T_U32,   OFF(index_topk),  1,     65536,              0,  false },
+	{ "candidate_source_layer_id",        AT_TEXT, T_I32,   OFF(cand_layer),  0,     ENG_LAYERS_MAX - 1, 0,  true },
+	{ "hc_mult",                          AT_TEXT, T_U32,   OFF(copies),      1,     ENG_COPIES_MAX,     0,  false },
+	{ "hc_sinkhorn_iters",                AT_TEXT, T_U32,   OFF(hc_iters),    1,     1000,               0,  false },
+	{ "hc_eps",                           AT_TEXT, T_F32,   OFF(hc_eps),      1e-30, 1e-2,               0,  false },
+	{ "num_nextn_predict_layers",         AT_TEXT, T_U32,   OFF(n_draft),     0,     16,                 0,  true },
 };
 
 static const struct num_row cand_rows[] = {
-	{ AT_TEXT, "candidate_topk_blocks", T_U32, OFF(cand_blocks), 1, 65536, 0, false },
-	{ AT_TEXT, "candidate_block_size",  T_U32, OFF(cand_size),   1, 65536, 0, false },
+	{ "candidate_topk_blocks", AT_TEXT, T_U32, OFF(cand_blocks), 1, 65536, 0, false },
+	{ "candidate_block_size",  AT_TEXT, T_U32, OFF(cand_size),   1, 65536, 0, false },
 };
 
 static const struct num_row engram_table[] = {
-	{ AT_TEXT, "engram_max_ngram_size",	   T_U32, OFF(engram_orders),  2, ENG_ORDERS_MAX, 0, false },
-	{ AT_TEXT, "engram_vocab_size",		   T_U64, OFF(engram_start),   2, 4294967296.0, 0, false },
-	{ AT_TEXT, "engram_n_heads",		   T_U32, OFF(engram_heads),   1, 64, 0, false },
-	{ AT_TEXT, "engram_head_dim",		   T_U32, OFF(engram_dim),     32, 4096, 32, false },
-	{ AT_TEXT, "engram_compressed_vocab_size", T_U32, OFF(engram_classes), 1, 1 << 24, 0, false },
+	{ "engram_max_ngram_size",        AT_TEXT, T_U32, OFF(engram_orders),  2,  ENG_ORDERS_MAX, 0,  false },
+	{ "engram_vocab_size",            AT_TEXT, T_U64, OFF(engram_start),   2,  4294967296.0,   0,  false },
+	{ "engram_n_heads",               AT_TEXT, T_U32, OFF(engram_heads),   1,  64,             0,  false },
+	{ "engram_head_dim",              AT_TEXT, T_U32, OFF(engram_dim),     32, 4096,           32, false },
+	{ "engram_compressed_vocab_size", AT_TEXT, T_U32, OFF(engram_classes), 1,  1 << 24,        0,  false },
 };
 
 static const struct num_row draft_rows[] = {
-	{ AT_TEXT, "dspark_block_size",		 T_CHECK, 0, 1, 64, 0, false },
-	{ AT_TEXT, "dspark_noise_token_id",	 T_CHECK, 0, 0, 1 << 24, 0, false },
-	{ AT_TEXT, "dspark_markov_rank",	 T_CHECK, 0, 1, 65536, 0, false },
-	{ AT_TEXT, "dspark_n_routed_experts",	 T_CHECK, 0, 1, 4096, 0, false },
-	{ AT_TEXT, "dspark_num_experts_per_tok", T_CHECK, 0, 1, 64, 0, false },
+	{ "dspark_block_size",          AT_TEXT, T_CHECK, 0, 1, 64,      0, false },
+	{ "dspark_noise_token_id",      AT_TEXT, T_CHECK, 0, 0, 1 << 24, 0, false },
+	{ "dspark_markov_rank",         AT_TEXT, T_CHECK, 0, 1, 65536,   0, false },
+	{ "dspark_n_routed_experts",    AT_TEXT, T_CHECK, 0, 1, 4096,    0, false },
+	{ "dspark_num_experts_per_tok", AT_TEXT, T_CHECK, 0, 1, 64,      0, false },
 };
 
 /* Words and truths that the arithmetic is written for. */
 static const struct word_row {
-	enum where at;
 	const char *key, *value; /* "true" and "false" are the JSON words */
+	enum where at;
 	bool may_miss;
 } words[] = {
-	{ AT_TOP,   "model_type",	   "deepseek_v41", false },
-	{ AT_QUANT, "quant_method",	   "fp8",	   false },
-	{ AT_QUANT, "scale_fmt",	   "ue8m0",	   false },
-	{ AT_QUANT, "expert_dtype",	   "fp4",	   false },
-	{ AT_QUANT, "activation_scheme",   "dynamic",	   true },
-	{ AT_TEXT,  "hidden_act",	   "silu",	   true },
-	{ AT_TEXT,  "scoring_func",	   "sqrtsoftplus", true },
-	{ AT_TEXT,  "topk_method",	   "noaux_tc",	   true },
-	{ AT_TEXT,  "norm_topk_prob",	   "true",	   true },
-	{ AT_TEXT,  "attention_bias",	   "false",	   true },
-	{ AT_TEXT,  "tie_word_embeddings", "false",	   true },
+	{ "model_type",          "deepseek_v41", AT_TOP,   false },
+	{ "quant_method",        "fp8",          AT_QUANT, false },
+	{ "scale_fmt",           "ue8m0",        AT_QUANT, false },
+	{ "expert_dtype",        "fp4",          AT_QUANT, false },
+	{ "activation_scheme",   "dynamic",      AT_QUANT, true },
+	{ "hidden_act",          "silu",         AT_TEXT,  true },
+	{ "scoring_func",        "sqrtsoftplus", AT_TEXT,  true },
+	{ "topk_method",         "noaux_tc",     AT_TEXT,  true },
+	{ "norm_topk_prob",      "true",         AT_TEXT,  true },
+	{ "attention_bias",      "false",        AT_TEXT,  true },
+	{ "tie_word_embeddings", "false",        AT_TEXT,  true },
 };
 /* clang-format on */
 
@@ -326,7 +326,7 @@ static int read_quant(const struct reader *r)
 	static const char *const keys[] = { "rope_type", "type" };
 	bool any = false;
 	for (size_t i = 0; i < COUNT(keys); i++) {
-		const struct word_row row = { AT_ROPE, keys[i], "yarn", true };
+		const struct word_row row = { keys[i], "yarn", AT_ROPE, true };
 		any = any || json_object_get(r->place[AT_ROPE], keys[i]) != NULL;
 		if (check_word(r, &row) != 0)
 			return -1;
@@ -462,8 +462,8 @@ static int read_candidates(const struct reader *r)
 static int read_engram_pad(const struct reader *r)
 {
 	static const struct num_row pad_rows[] = {
-		{ AT_TEXT, "engram_pad_token_id", T_U32, OFF(engram_pad), 0, 1 << 24, 0, false },
-		{ AT_TEXT, "engram_pad_id", T_U32, OFF(engram_pad), 0, 1 << 24, 0, false },
+		{ "engram_pad_token_id", AT_TEXT, T_U32, OFF(engram_pad), 0, 1 << 24, 0, false },
+		{ "engram_pad_id", AT_TEXT, T_U32, OFF(engram_pad), 0, 1 << 24, 0, false },
 	};
 	bool other = json_object_get(r->place[AT_TEXT], pad_rows[0].key) == NULL &&
 		     json_object_get(r->place[AT_TEXT], pad_rows[1].key) != NULL;

@@ -561,11 +561,15 @@ static int open_all(struct st_set *s, const struct eng_dir *d, struct ds_err *er
 
 static int set_init(struct st_set *s, const char *path, uint32_t shards, struct ds_err *err)
 {
-	memset(s, 0, sizeof(*s));
-	snprintf(s->path, sizeof(s->path), "%s", path);
-	if ((s->shard = calloc(shards + 1, sizeof(*s->shard))) == NULL)
-		return no_memory(s, err);
-	return 0;
+	*s = (struct st_set){ .path = strdup(path),
+			      .shard = calloc(shards + 1, sizeof(struct st_shard)) };
+	if (s->path != NULL && s->shard != NULL)
+		return 0;
+	free(s->path);
+	free(s->shard);
+	*s = (struct st_set){ 0 };
+	no_memory(s, err);
+	return -1;
 }
 
 int st_open_dir(const struct eng_dir *d, struct st_set *s, struct ds_err *err)
@@ -626,6 +630,7 @@ void st_close(struct st_set *s)
 		free(s->tensor[i].name);
 	free(s->shard);
 	free(s->tensor);
+	free(s->path);
 	memset(s, 0, sizeof(*s));
 }
 

@@ -55,7 +55,7 @@ struct st_shard {
 
 /* All tensors of one file or of one model directory. Sorted by name once opened. */
 struct st_set {
-	char path[4096]; /* file or directory, for messages */
+	char *path; /* file or directory, for messages */
 	struct st_shard *shard;
 	uint32_t n_shard;
 	struct st_tensor *tensor;
