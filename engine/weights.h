@@ -10,7 +10,10 @@
 #include "model.h"
 
 struct eng_layer {
-	/* attention (model.md 4.6); heads and groups are this rank's */
+	/*
+	 * attention (model.md 4.6); heads and groups are this rank's. A rank without groups (fewer
+	 * groups than leaves) has NULL in sink, wq_b, wo_a and wo_b.
+	 */
 	float *sink; /* [heads] */
 	struct kern_weight *wq_a, *wq_b, *wkv;
 	float *q_norm, *kv_norm, *attn_norm, *ffn_norm;
@@ -21,7 +24,7 @@ struct eng_layer {
 	struct kern_weight *gate; /* [experts, dim], BF16 */
 	float *gate_bias, *gate_bias_vl;
 	struct kern_weight **w1, **w2,
-		**w3;			  /* [experts]; all NULL when this rank's inner is empty */
+		**w3; /* [experts]; entries NULL when this rank's inner is empty */
 	struct kern_weight *s1, *s2, *s3; /* shared; NULL likewise */
 	/* source layers only, else NULL */
 	struct kern_weight *comp_kv, *comp_gate; /* comp_gate: ratio 2 only */
@@ -33,7 +36,7 @@ struct eng_layer {
 	int engram; /* index into the config's Engram layers, -1 = none */
 	struct kern_weight *engram_wkv;
 	float *engram_qk;	      /* [copies, dim] q_weight * k_weight in fp32 */
-	uint8_t *table, *table_scale; /* this rank's columns: rows as stored, E4M3 and E8M0 */
+	uint8_t *table, *table_scale; /* this rank's columns: rows as stored; NULL when none */
 	uint64_t table_row0;	      /* first table row held */
 };
 
@@ -44,7 +47,7 @@ struct eng_weights {
 	struct eng_layer *layer;    /* [n_layers] */
 	uint16_t *embed;	    /* [vocab, dim] bf16 as stored */
 	float *norm;		    /* [dim] */
-	struct kern_weight *head;   /* [vocab0, vocab_end) x dim, BF16 */
+	struct kern_weight *head;   /* [vocab0, vocab_end) x dim, BF16; NULL when empty */
 	uint64_t bytes, read_bytes; /* resident; tensor bytes read from files */
 	struct eng_mem *mem;	    /* private: what to free */
 };
