@@ -25,17 +25,52 @@
 #define SPACE \
 	"\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 
+/*
+ * Characters of Unicode 15.0 to 16.0 by class, for a PCRE2 whose tables are older (Debian 12 has 14.0):
+ * ids must not depend on the library's version. Source: Unicode DerivedGeneralCategory.txt.
+ */
 /* clang-format off */
+#define NEW_LETTERS /* and marks */ \
+	"\\x{897}\\x{cf3}\\x{ece}\\x{1c89}-\\x{1c8a}\\x{a7cb}-\\x{a7cd}\\x{a7da}-\\x{a7dc}" \
+	"\\x{105c0}-\\x{105f3}\\x{10d4a}-\\x{10d65}\\x{10d69}-\\x{10d6d}\\x{10d6f}-\\x{10d85}" \
+	"\\x{10ec2}-\\x{10ec4}\\x{10efc}-\\x{10eff}\\x{1123f}-\\x{11241}\\x{11380}-\\x{11389}" \
+	"\\x{1138b}\\x{1138e}\\x{11390}-\\x{113b5}\\x{113b7}-\\x{113c0}\\x{113c2}\\x{113c5}" \
+	"\\x{113c7}-\\x{113ca}\\x{113cc}-\\x{113d3}\\x{113e1}-\\x{113e2}\\x{11bc0}-\\x{11be0}" \
+	"\\x{11f00}-\\x{11f10}\\x{11f12}-\\x{11f3a}\\x{11f3e}-\\x{11f42}\\x{11f5a}\\x{1342f}" \
+	"\\x{13440}-\\x{13455}\\x{13460}-\\x{143fa}\\x{16100}-\\x{1612f}\\x{16d40}-\\x{16d6c}" \
+	"\\x{18cff}\\x{1b132}\\x{1b155}\\x{1df25}-\\x{1df2a}\\x{1e030}-\\x{1e06d}\\x{1e08f}" \
+	"\\x{1e4d0}-\\x{1e4ef}\\x{1e5d0}-\\x{1e5f0}\\x{2b739}\\x{2ebf0}-\\x{2ee5d}" \
+	"\\x{31350}-\\x{323af}"
+#define NEW_NUMBERS \
+	"\\x{10d40}-\\x{10d49}\\x{116d0}-\\x{116e3}\\x{11bf0}-\\x{11bf9}\\x{11f50}-\\x{11f59}" \
+	"\\x{16130}-\\x{16139}\\x{16d70}-\\x{16d79}\\x{1ccf0}-\\x{1ccf9}\\x{1d2c0}-\\x{1d2d3}" \
+	"\\x{1e4f0}-\\x{1e4f9}\\x{1e5f1}-\\x{1e5fa}"
+#define NEW_SIGNS /* punctuation and symbols */ \
+	"\\x{1b4e}-\\x{1b4f}\\x{1b7f}\\x{2427}-\\x{2429}\\x{2ffc}-\\x{2fff}\\x{31e4}-\\x{31e5}" \
+	"\\x{31ef}\\x{10d6e}\\x{10d8e}-\\x{10d8f}\\x{113d4}-\\x{113d5}\\x{113d7}-\\x{113d8}" \
+	"\\x{11b00}-\\x{11b09}\\x{11be1}\\x{11f43}-\\x{11f4f}\\x{16d6d}-\\x{16d6f}" \
+	"\\x{1cc00}-\\x{1ccef}\\x{1cd00}-\\x{1ceb3}\\x{1e5ff}\\x{1f6dc}\\x{1f774}-\\x{1f776}" \
+	"\\x{1f77b}-\\x{1f77f}\\x{1f7d9}\\x{1f8b2}-\\x{1f8bb}\\x{1f8c0}-\\x{1f8c1}" \
+	"\\x{1fa75}-\\x{1fa77}\\x{1fa87}-\\x{1fa89}\\x{1fa8f}\\x{1faad}-\\x{1faaf}" \
+	"\\x{1fabb}-\\x{1fabf}\\x{1fac6}\\x{1face}-\\x{1facf}\\x{1fada}-\\x{1fadc}\\x{1fadf}" \
+	"\\x{1fae8}-\\x{1fae9}\\x{1faf7}-\\x{1faf8}\\x{1fbcb}-\\x{1fbef}"
+
+#define LETTER	   "\\p{L}\\p{M}" NEW_LETTERS
+#define NUMBER	   "\\p{N}" NEW_NUMBERS
+#define SIGN	   "\\p{P}\\p{S}" NEW_SIGNS
+/* May lead letters. A mark could too, but needs no lead: it is matched as a letter. */
+#define LEAD	   "[^\\r\\n" LETTER SIGN "]?"
+
 static const struct {
 	const char *file;  /* as in tokenizer.json */
 	const char *pcre2; /* the same language for PCRE2 */
 } patterns[N_SPLITS] = {
-	{ "\\p{N}{1,3}", "\\p{N}{1,3}" },
+	{ "\\p{N}{1,3}", "[" NUMBER "]{1,3}" },
 	{ "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{30ff}]+" },
 	{ "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
 	  "| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-	  "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
-	  "| ?[\\p{P}\\p{S}]+[\\r\\n]*|[" SPACE "]*[\\r\\n]+|[" SPACE "]+(?![^" SPACE "])|[" SPACE "]+" },
+	  "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|" LEAD "[" LETTER "]+"
+	  "| ?[" SIGN "]+[\\r\\n]*|[" SPACE "]*[\\r\\n]+|[" SPACE "]+(?![^" SPACE "])|[" SPACE "]+" },
 };
 /* clang-format on */
 

@@ -63,6 +63,7 @@ static const struct {
 	{ "a\xc2\x85" "1", "a|\xc2\x85|1", "U+0085 is a blank, but not a line end" },
 	{ "e\u0301\u0301x", "e\u0301\u0301x", "marks go with letters" },
 	{ "\U0001f642\U0001f642ok", "\U0001f642\U0001f642|ok", "emoji are symbols" },
+	{ "x \U0001fae8 \U0002ebf0\U0001e4f0", "x| \U0001fae8| \U0002ebf0|\U0001e4f0", "characters newer than PCRE2's tables: sign, letter, number" },
 	{ "\x01\x02z", "\x01|\x02z", "a control character leads a letter, or stands alone" },
 	{ "ab\xff\xfe" "cd", "ab|\xff\xfe|cd", "bytes that are not UTF-8 are a piece" },
 	{ "ab \xe6\x95", "ab| |\xe6\x95", "so is a character cut off" },
