@@ -162,10 +162,11 @@ static int compile(struct tok_split *s, struct ds_err *err)
 		PCRE2_SIZE at;
 		s->re[i] = pcre2_compile((PCRE2_SPTR)patterns[i].pcre2, PCRE2_ZERO_TERMINATED,
 					 PCRE2_UTF, &code, &at, NULL);
-		if (s->re[i] == NULL)
-			return ds_err_set(err,
-					  code == PCRE2_ERROR_NOMEMORY ? DS_ERR_NOMEM : DS_ERR_BUG,
-					  0, patterns[i].pcre2, "compile split pattern");
+		if (s->re[i] == NULL) {
+			ds_err_set(err, code == PCRE2_ERROR_HEAP_FAILED ? DS_ERR_NOMEM : DS_ERR_BUG,
+				   0, NULL, "compile split pattern %d", i);
+			return ds_err_why(err, "pcre2 code %d at offset %zu", code, at);
+		}
 		/* No JIT (a hardened host, another processor) is slower and otherwise the same. */
 		s->jit[i] = pcre2_jit_compile(s->re[i], PCRE2_JIT_COMPLETE) == 0;
 	}

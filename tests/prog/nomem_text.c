@@ -1,0 +1,160 @@
+/*
+ * nomem_text.c - the tokenizer and the chat encoder with every allocation failing once.
+ *
+ * The Nth allocation of a whole run (read a tokenizer, encode a conversation, take its output apart)
+ * fails, for N = 1, 2, ... until a run needs fewer. Each run must either report DS_ERR_NOMEM or give
+ * the right answer without that memory, and must return everything it took. Allocations of jansson
+ * are left alone: it asserts, or goes on with a byte less, when one fails inside a string.
+ */
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "../fuzz/fuzz_tok.h"
+#include "chat.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+
+int main(void)
+{
+	puts("skip every allocation fails once: a sanitizer has its own allocator");
+	return 77;
+}
+
+#else
+
+/* glibc's allocator under its other names; the ones below stand in for it in every library. */
+void *__libc_malloc(size_t n);
+void *__libc_calloc(size_t n, size_t size);
+void *__libc_realloc(void *p, size_t n);
+void __libc_free(void *p);
+
+static long until_failure = -1; /* allocations left before the one that fails; -1 = none fails */
+static long live;		/* blocks taken and not returned */
+
+static bool fails(void)
+{
+	if (until_failure < 0)
+		return false;
+	if (until_failure-- > 0)
+		return false;
+	errno = ENOMEM;
+	return true; /* it is -1 now: only one fails */
+}
+
+void *malloc(size_t n)
+{
+	void *p = fails() ? NULL : __libc_malloc(n);
+
+	live += p != NULL;
+	return p;
+}
+
+void *calloc(size_t n, size_t size)
+{
+	void *p = fails() ? NULL : __libc_calloc(n, size);
+
+	live += p != NULL;
+	return p;
+}
+
+void *realloc(void *old, size_t n)
+{
+	void *p = fails() ? NULL : __libc_realloc(old, n);
+
+	live += p != NULL && old == NULL;
+	return p;
+}
+
+void free(void *p)
+{
+	live -= p != NULL;
+	__libc_free(p);
+}
+
+/* jansson's. */
+static void *steady_malloc(size_t n)
+{
+	void *p = __libc_malloc(n);
+
+	live += p != NULL;
+	return p;
+}
+
+static const char request[] =
+	"{\"messages\":[{\"role\":\"system\",\"content\":\"the abaab\"},{\"role\":\"user\",\"content\":"
+	"\"==========================================================================\"}]}";
+
+/* Return: ids of the prompt; 0 with @err set. */
+static size_t run(const char *file, const json_t *body, struct ds_err *err)
+{
+	struct ds_buf reasoning = { 0 }, content = { 0 };
+	struct chat_prompt p;
+	struct chat_out o;
+	size_t n = 0;
+
+	struct tok *t = tok_parse("tokenizer.json", file, strlen(file), err);
+	if (t == NULL)
+		return 0;
+	if (chat_encode(t, body, true, &p, err) == 0) {
+		chat_out_init(&o, t, true);
+		for (size_t i = 0; i < p.ids.n; i++)
+			chat_out_put(&o, p.ids.id[i], &reasoning, &content);
+		chat_out_end(&o, &reasoning, &content);
+		if (reasoning.failed || content.failed)
+			ds_err_set(err, DS_ERR_NOMEM, 0, NULL, "output");
+		n = err->kind == DS_ERR_NONE ? p.ids.n : 0;
+		chat_prompt_fini(&p);
+	}
+	ds_buf_fini(&reasoning);
+	ds_buf_fini(&content);
+	tok_close(t);
+	return n;
+}
+
+/* Run with allocation @nth failing. Return: 1 it came to that, 0 it did not, -1 wrong. */
+static int run_nth(long nth, const char *file, const json_t *body, size_t want)
+{
+	struct ds_err err = { 0 };
+	long before = live;
+
+	until_failure = nth;
+	size_t got = run(file, body, &err);
+	bool failed = until_failure < 0;
+	until_failure = -1;
+	if (live != before) {
+		printf("   allocation %ld: %ld blocks not returned\n", nth, live - before);
+		return -1;
+	}
+	if (got == want && err.kind == DS_ERR_NONE)
+		return failed;
+	if (got == 0 && err.kind == DS_ERR_NOMEM)
+		return 1;
+	char line[900];
+	printf("   allocation %ld: %zu ids, %s\n", nth, got, ds_err_line(&err, line, sizeof(line)));
+	return -1;
+}
+
+int main(void)
+{
+	struct ds_err err = { 0 };
+	json_set_alloc_funcs(steady_malloc, free);
+	char *file = fuzz_tok_json();
+	json_t *body = json_loads(request, 0, NULL);
+	int state = 1;
+	long nth = 0;
+
+	if (file == NULL || body == NULL)
+		return 1;
+	size_t want = run(file, body, &err); /* also takes what libraries keep for ever */
+	for (; want > 0 && state == 1 && nth < 100000; nth++)
+		state = run_nth(nth, file, body, want);
+	printf("%sok every one of %ld allocations of tokenizer and chat fails once\n",
+	       want > 0 && state == 0 && nth > 40 ? "" : "not ", nth - 1);
+	json_decref(body);
+	free(file);
+	return want > 0 && state == 0 && nth > 40 ? 0 : 1;
+}
+
+#endif
