@@ -8,11 +8,11 @@
 #include "weights.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "jsonin.h"
 #include "safetensors.h"
 
 #define SMALL_BYTES	65536
@@ -40,21 +40,16 @@ static int hash_failed(const char *obj, struct ds_err *err)
 static int put_config(EVP_MD_CTX *h, const struct eng_dir *d, struct ds_err *err)
 {
 	struct ds_buf b = { 0 };
-	json_error_t je;
 	int rc = -1;
 
 	if (eng_dir_read(d, "config.json", CONF_BYTES, &b, err) != 0)
 		goto out;
-	json_t *root = json_loadb(b.data, b.len, JSON_REJECT_DUPLICATES, &je);
+	json_t *root = eng_json_load(b.data, b.len, d->path, "hash config.json", err);
 	char *text = root == NULL ? NULL : json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
-	if (root == NULL) {
-		ds_err_set(err, DS_ERR_INPUT, 0, d->path, "hash config.json");
-		ds_err_why(err, "line %d: %s", je.line, je.text);
-	} else if (text == NULL) {
-		ds_err_set(err, DS_ERR_NOMEM, ENOMEM, d->path, "hash config.json");
-	} else {
+	if (text != NULL)
 		rc = put(h, "config", text, strlen(text)) ? 0 : hash_failed(d->path, err);
-	}
+	else if (root != NULL)
+		ds_err_set(err, DS_ERR_NOMEM, ENOMEM, d->path, "hash config.json");
 	free(text);
 	json_decref(root);
 out:

@@ -8,12 +8,12 @@
  */
 #include "model.h"
 
-#include <errno.h>
-#include <jansson.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "jsonin.h"
 
 #define CONF_BYTES_MAX (1 << 20)
 
@@ -587,14 +587,10 @@ int eng_conf_parse(const char *file, const char *text, size_t len, struct eng_co
 {
 	struct eng_conf conf = { 0 };
 	struct reader r = { .file = file, .c = &conf, .err = err };
-	json_error_t je;
-	json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je);
+	json_t *root = eng_json_load(text, len, file, "read model config", err);
 
-	if (root == NULL) {
-		bool nomem = json_error_code(&je) == json_error_out_of_memory;
-		ds_err_set(err, nomem ? DS_ERR_NOMEM : DS_ERR_INPUT, 0, file, "read model config");
-		return ds_err_why(err, "line %d: %s", je.line, je.text);
-	}
+	if (root == NULL)
+		return -1;
 	int rc = -1;
 	if (!json_is_object(root)) {
 		ds_err_set(err, DS_ERR_INPUT, 0, file, "read model config");

@@ -10,12 +10,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "jsonin.h"
 
 #define INDEX_FILE	"model.safetensors.index.json"
 #define INDEX_BYTES_MAX (64u << 20)
@@ -282,17 +283,13 @@ static int check_metadata(const struct st_set *s, uint32_t shard, json_t *meta, 
 static json_t *parse_json(const struct st_set *s, uint32_t shard, const char *json, size_t len,
 			  struct ds_err *err)
 {
-	json_error_t je;
-	json_t *root = json_loadb(json, len, JSON_REJECT_DUPLICATES, &je);
+	char obj[256];
 
-	if (root == NULL && json_error_code(&je) == json_error_out_of_memory)
-		no_memory(s, err);
-	else if (root == NULL)
-		refuse(s, shard, NULL, err, "byte %d: %s", je.position, je.text);
-	else if (json_is_object(root))
+	shard_obj(s, shard, NULL, obj, sizeof(obj));
+	json_t *root = eng_json_load(json, len, obj, "read safetensors header", err);
+	if (root == NULL || json_is_object(root))
 		return root;
-	else
-		refuse(s, shard, NULL, err, "not a JSON object");
+	refuse(s, shard, NULL, err, "not a JSON object");
 	json_decref(root);
 	return NULL;
 }
@@ -513,9 +510,8 @@ static int read_headers(struct st_set *s, struct ds_err *err)
 static int open_by_index(struct st_set *s, const struct eng_dir *d, struct ds_err *err)
 {
 	struct ds_buf text = { 0 };
-	json_error_t je;
 	json_t *root = NULL, *map;
-	char why[128];
+	char why[128], obj[256];
 	int rc = -1;
 
 	if (eng_dir_read(d, INDEX_FILE, INDEX_BYTES_MAX, &text, err) != 0)
@@ -524,10 +520,9 @@ static int open_by_index(struct st_set *s, const struct eng_dir *d, struct ds_er
 		index_fail(s, err, "%s", why);
 		goto out;
 	}
-	if ((root = json_loadb(text.data, text.len, JSON_REJECT_DUPLICATES, &je)) == NULL) {
-		index_fail(s, err, "line %d: %s", je.line, je.text);
+	eng_dir_obj(d, INDEX_FILE, obj, sizeof(obj));
+	if ((root = eng_json_load(text.data, text.len, obj, "read shard index", err)) == NULL)
 		goto out;
-	}
 	ds_buf_fini(&text);
 	map = json_object_get(root, "weight_map");
 	if (!json_is_object(map) || json_object_size(map) == 0) {

@@ -69,7 +69,7 @@ static const struct header_case {
 	{ "{\"a\":" T("F32", "[2]", 0, 8) "}", 1ULL << 62, 8, "header length 4611686018427387904 is above", NULL },
 	{ "{\"a\":" T("F32", "[2]", 0, 8) "}", 5000, 8, "header length 5000, but", NULL },
 	{ "{\"a\":" T("F32", "[2]", 0, 8) "}", 1, 8, "header length 1", NULL },
-	{ "{\"a\":" T("F32", "[2]", 0, 8) "}", 30, 8, "byte 30", NULL },
+	{ "{\"a\":" T("F32", "[2]", 0, 8) "}", 30, 8, "not JSON, line 1", NULL },
 	{ "GGUF", 0x46554747, 0, "GGUF", NULL },
 	{ "[]", 0, 0, "not a JSON object", NULL },
 	{ "{\"a\":3}", 0, 0, "must be an object", "a" },
@@ -96,7 +96,7 @@ static const struct header_case {
 	{ "{\"a\":{\"b\":{\"c\":{\"d\":{}}}}}", 0, 0, "nested deeper than 4", NULL },
 	{ "{\"__metadata__\":[],\"a\":" T("I8", "[1]", 0, 1) "}", 0, 1, "__metadata__ must be an object", NULL },
 	{ "{\"__metadata__\":{\"x\":1},\"a\":" T("I8", "[1]", 0, 1) "}", 0, 1, "__metadata__.x must be a string", NULL },
-	{ "{\"\\u0000\":" T("I8", "[1]", 0, 1) "}", 0, 1, "byte", NULL },
+	{ "{\"\\u0000\":" T("I8", "[1]", 0, 1) "}", 0, 1, "not JSON, line 1", NULL },
 };
 /* clang-format on */
 
