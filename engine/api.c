@@ -279,6 +279,8 @@ int api_request_parse(const char *text, size_t len, struct api_request *out, str
 	json_error_t at;
 	memset(out, 0, sizeof(*out));
 	out->body = json_loadb(text, len, JSON_ALLOW_NUL, &at);
+	if (out->body == NULL && json_error_code(&at) == json_error_out_of_memory)
+		return ds_err_set(err, DS_ERR_NOMEM, ENOMEM, "body", "read the request");
 	if (out->body == NULL) {
 		refuse(err, "", "the body is not JSON");
 		return ds_err_why(err, "the body is not JSON: line %d column %d: %.150s", at.line,

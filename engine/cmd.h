@@ -20,6 +20,9 @@ struct eng_cmd {
 	int (*run)(int argc, char **argv);
 };
 
+/** cmd_keygen() - make a secret for the ranks of a group. */
+int cmd_keygen(int argc, char **argv);
+
 /** cmd_fail() - print @err on stderr. Return: the exit status that goes with its kind. */
 static inline int cmd_fail(const struct ds_err *err)
 {

@@ -11,6 +11,7 @@
 
 /* clang-format off */
 static const struct eng_cmd cmds[] = {
+	{ "keygen",   "make the secret that all ranks share",                      cmd_keygen },
 	{ NULL, NULL, NULL },
 };
 /* clang-format on */

@@ -43,6 +43,8 @@ static const char *const numerics_words[] = { "native", "exact", NULL };
 static const char *const transport_words[] = { "auto", "tcp", NULL };
 _Static_assert(KERN_NATIVE == 0 && KERN_EXACT == 1, "numerics_words is indexed by the enum");
 
+#define ENG_SECTION "engine"
+
 #define AT(field) offsetof(struct eng_settings, field)
 #define STR(field) \
 	.type = DS_SET_STR, .offset = AT(field), .size = sizeof(((struct eng_settings *)0)->field)
@@ -50,70 +52,70 @@ _Static_assert(KERN_NATIVE == 0 && KERN_EXACT == 1, "numerics_words is indexed b
 
 /* clang-format off */
 static const struct ds_setting rows[] = {
-	{ "model", "dir", STR(model), .unit = "", .help = "directory of the checkpoint" },
-	{ "model", "name", STR(name), .unit = "", .help = "name that clients see; default the directory's" },
-	{ "model", "numerics", .type = DS_SET_ENUM, .unit = "", .def = "native", .words = numerics_words,
+	{ ENG_SECTION, "model", STR(model), .unit = "", .help = "directory of the checkpoint" },
+	{ ENG_SECTION, "name", STR(name), .unit = "", .help = "name that clients see; default the directory's" },
+	{ ENG_SECTION, "numerics", .type = DS_SET_ENUM, .unit = "", .def = "native", .words = numerics_words,
 	  .offset = AT(numerics), .help = "exact or native arithmetic" },
-	{ "model", "kernels", STR(kernels), .unit = "", .help = "kernel set; default the best of this processor" },
-	{ "model", "threads", INT(threads, 0, 1024), .unit = "", .def = "0", .help = "compute threads; 0 = all processors" },
-	{ "model", "context", INT(context, 0, 1 << 20), .unit = "tokens", .def = "0", .help = "positions of a sequence; 0 = the model's" },
-	{ "model", "prefill_chunk", INT(prefill_chunk, 1, 65536), .unit = "tokens", .def = "256", .help = "most prompt tokens in one step" },
-	{ "server", "host", STR(host), .unit = "", .def = "127.0.0.1", .help = "listen address, numeric" },
-	{ "server", "port", INT(port, 1, 65535), .unit = "", .def = "8000", .help = "listen port" },
-	{ "server", "api_key_file", STR(key_file), .unit = "", .help = "file of keys, one a line" },
-	{ "server", "insecure_no_auth", .type = DS_SET_BOOL, .unit = "", .def = "no", .offset = AT(insecure_no_auth),
+	{ ENG_SECTION, "kernels", STR(kernels), .unit = "", .help = "kernel set; default the best of this processor" },
+	{ ENG_SECTION, "threads", INT(threads, 0, 1024), .unit = "", .def = "0", .help = "compute threads; 0 = all processors" },
+	{ ENG_SECTION, "context", INT(context, 0, 1 << 20), .unit = "tokens", .def = "0", .help = "positions of a sequence; 0 = the model's" },
+	{ ENG_SECTION, "prefill_chunk", INT(prefill_chunk, 1, 65536), .unit = "tokens", .def = "256", .help = "most prompt tokens in one step" },
+	{ ENG_SECTION, "host", STR(host), .unit = "", .def = "127.0.0.1", .help = "listen address, numeric" },
+	{ ENG_SECTION, "port", INT(port, 1, 65535), .unit = "", .def = "8000", .help = "listen port" },
+	{ ENG_SECTION, "api_key_file", STR(key_file), .unit = "", .help = "file of keys, one a line" },
+	{ ENG_SECTION, "insecure_no_auth", .type = DS_SET_BOOL, .unit = "", .def = "no", .offset = AT(insecure_no_auth),
 	  .help = "allow an address other than loopback without keys" },
-	{ "server", "allowed_hosts", STR(allowed_hosts), .unit = "", .help = "more names that a Host header may carry, comma separated" },
-	{ "server", "max_tokens", INT(max_tokens, 1, 1 << 20), .unit = "tokens", .def = "32768", .help = "length limit of requests that name none" },
-	{ "server", "time_limit_s", INT(time_limit_s, 1, 86400), .unit = "s", .def = "3600", .help = "time limit of one request, without its wait" },
-	{ "group", "world", INT(world, 1, ENG_WORLD_MAX), .unit = "", .def = "1", .help = "number of ranks" },
-	{ "group", "rank", INT(rank, 0, ENG_WORLD_MAX - 1), .unit = "", .def = "0", .help = "this process's rank" },
-	{ "group", "rank.*", .type = DS_SET_CALL, .unit = "", .call = set_rank_addr, .help = "rank.N = HOST[:PORT], where rank N is reached" },
-	{ "group", "secret_file", STR(secret_file), .unit = "", .def = ENG_SECRET_FILE, .help = "32 bytes that all ranks share" },
-	{ "group", "host_report", STR(host_report), .unit = "", .def = ENG_HOST_REPORT, .help = "what dsprep knows of this host's rails" },
-	{ "group", "transport", .type = DS_SET_ENUM, .unit = "", .def = "auto", .words = transport_words,
+	{ ENG_SECTION, "allowed_hosts", STR(allowed_hosts), .unit = "", .help = "more names that a Host header may carry, comma separated" },
+	{ ENG_SECTION, "max_tokens", INT(max_tokens, 1, 1 << 20), .unit = "tokens", .def = "32768", .help = "length limit of requests that name none" },
+	{ ENG_SECTION, "time_limit_s", INT(time_limit_s, 1, 86400), .unit = "s", .def = "3600", .help = "time limit of one request, without its wait" },
+	{ ENG_SECTION, "world", INT(world, 1, ENG_WORLD_MAX), .unit = "", .def = "1", .help = "number of ranks" },
+	{ ENG_SECTION, "rank", INT(rank, 0, ENG_WORLD_MAX - 1), .unit = "", .def = "0", .help = "this process's rank" },
+	{ ENG_SECTION, "rank.*", .type = DS_SET_CALL, .unit = "", .call = set_rank_addr, .help = "rank.N = HOST[:PORT], where rank N is reached" },
+	{ ENG_SECTION, "secret_file", STR(secret_file), .unit = "", .def = ENG_SECRET_FILE, .help = "32 bytes that all ranks share" },
+	{ ENG_SECTION, "host_report", STR(host_report), .unit = "", .def = ENG_HOST_REPORT, .help = "what dsprep knows of this host's rails" },
+	{ ENG_SECTION, "transport", .type = DS_SET_ENUM, .unit = "", .def = "auto", .words = transport_words,
 	  .offset = AT(transport), .help = "auto or tcp" },
 };
 
 /* Options: the row that each one sets, and names that users of other servers know. */
 static const struct {
-	const char *option, *section, *key, *arg;
+	const char *option, *key, *arg;
 } options[] = {
-	{ "-m",               "model",  "dir",              "DIR" },
-	{ "--name",           "model",  "name",             "NAME" },
-	{ "--numerics",       "model",  "numerics",         "exact|native" },
-	{ "--kernels",        "model",  "kernels",          "SET" },
-	{ "--threads",        "model",  "threads",          "N" },
-	{ "--context",        "model",  "context",          "N" },
-	{ "--prefill-chunk",  "model",  "prefill_chunk",    "N" },
-	{ "--host",           "server", "host",             "ADDR" },
-	{ "--port",           "server", "port",             "N" },
-	{ "--api-key-file",   "server", "api_key_file",     "FILE" },
-	{ "--insecure-no-auth", "server", "insecure_no_auth", NULL },
-	{ "--allowed-hosts",  "server", "allowed_hosts",    "NAME,..." },
-	{ "--max-tokens",     "server", "max_tokens",       "N" },
-	{ "--time-limit",     "server", "time_limit_s",     "SECONDS" },
-	{ "--world",          "group",  "world",            "N" },
-	{ "--rank",           "group",  "rank",             "N" },
-	{ "--secret-file",    "group",  "secret_file",      "FILE" },
-	{ "--host-report",    "group",  "host_report",      "FILE" },
-	{ "--transport",      "group",  "transport",        "auto|tcp" },
+	{ "-m",                      "model",              "DIR" },
+	{ "--name",                  "name",               "NAME" },
+	{ "--numerics",              "numerics",           "exact|native" },
+	{ "--kernels",               "kernels",            "SET" },
+	{ "--threads",               "threads",            "N" },
+	{ "--context",               "context",            "N" },
+	{ "--prefill-chunk",         "prefill_chunk",      "N" },
+	{ "--host",                  "host",               "ADDR" },
+	{ "--port",                  "port",               "N" },
+	{ "--api-key-file",          "api_key_file",       "FILE" },
+	{ "--insecure-no-auth",      "insecure_no_auth",   NULL },
+	{ "--allowed-hosts",         "allowed_hosts",      "NAME,..." },
+	{ "--max-tokens",            "max_tokens",         "N" },
+	{ "--time-limit",            "time_limit_s",       "SECONDS" },
+	{ "--world",                 "world",              "N" },
+	{ "--rank",                  "rank",               "N" },
+	{ "--secret-file",           "secret_file",        "FILE" },
+	{ "--host-report",           "host_report",        "FILE" },
+	{ "--transport",             "transport",          "auto|tcp" },
 	/* Aliases; not in the help, in the man page. */
-	{ "--served-model-name",    "model", "name",    NULL },
-	{ "--max-model-len",        "model", "context", NULL },
-	{ "--context-length",       "model", "context", NULL },
-	{ "--tensor-parallel-size", "group", "world",   NULL },
-	{ "--tp",                   "group", "world",   NULL },
+	{ "--served-model-name",     "name",               NULL },
+	{ "--max-model-len",         "context",            NULL },
+	{ "--context-length",        "context",            NULL },
+	{ "--tensor-parallel-size",  "world",              NULL },
+	{ "--tp",                    "world",              NULL },
 };
 /* clang-format on */
 
 #define N_ROWS	  (sizeof(rows) / sizeof(rows[0]))
 #define N_OPTIONS (sizeof(options) / sizeof(options[0]))
 
-static const struct ds_setting *row_of(const char *section, const char *key)
+static const struct ds_setting *row_of(const char *key)
 {
 	for (size_t i = 0; i < N_ROWS; i++)
-		if (strcmp(rows[i].section, section) == 0 && strcmp(rows[i].key, key) == 0)
+		if (strcmp(rows[i].key, key) == 0)
 			return &rows[i];
 	return NULL;
 }
@@ -121,7 +123,7 @@ static const struct ds_setting *row_of(const char *section, const char *key)
 /* An option of a yes/no row takes no value. */
 static bool is_flag(size_t i)
 {
-	const struct ds_setting *r = row_of(options[i].section, options[i].key);
+	const struct ds_setting *r = row_of(options[i].key);
 	return r != NULL && r->type == DS_SET_BOOL;
 }
 
@@ -150,7 +152,6 @@ static int add_row_option(size_t i, const char *value, struct eng_options *out, 
 	if (out->n_set == ENG_OPTIONS_MAX)
 		return bad_option(options[i].option, "too many options", err);
 	out->set[out->n_set].option = options[i].option;
-	out->set[out->n_set].section = options[i].section;
 	out->set[out->n_set].key = options[i].key;
 	out->set[out->n_set++].value = value;
 	if (strcmp(options[i].key, "secret_file") == 0)
@@ -203,7 +204,7 @@ void eng_options_help(FILE *f)
 	fprintf(f, "  %-28s %s\n", "-c FILE", "settings; default " ENG_CONF_FILE " if it is there");
 	for (size_t i = 0; i < N_OPTIONS; i++) {
 		char left[64];
-		const struct ds_setting *r = row_of(options[i].section, options[i].key);
+		const struct ds_setting *r = row_of(options[i].key);
 		if (r == NULL || (options[i].arg == NULL && !is_flag(i)))
 			continue;
 		snprintf(left, sizeof(left), "%s%s%s", options[i].option,
@@ -236,7 +237,7 @@ static int check_together(const struct eng_settings *s, struct ds_err *err)
 	struct in6_addr any;
 	if (s->model[0] == '\0')
 		return bad_setting("model", err, "no model directory was given",
-				   "give -m DIR, or dir = DIR in [model] of " ENG_CONF_FILE);
+				   "give -m DIR, or model = DIR in " ENG_CONF_FILE);
 	if (inet_pton(AF_INET, s->host, &any) != 1 && inet_pton(AF_INET6, s->host, &any) != 1)
 		return bad_setting("host", err, "not a numeric IPv4 or IPv6 address",
 				   "for example --host 127.0.0.1");
@@ -251,7 +252,7 @@ static int check_together(const struct eng_settings *s, struct ds_err *err)
 	for (int64_t r = 0; s->world > 1 && r < s->world; r++) {
 		char obj[16], fix[96];
 		snprintf(obj, sizeof(obj), "rank.%d", (int)r);
-		snprintf(fix, sizeof(fix), "add %s = HOST:%d to [group] of the config", obj,
+		snprintf(fix, sizeof(fix), "add %s = HOST:%d to the config", obj,
 			 ENG_PORT_BASE + (int)r);
 		if (s->addr[r][0] == '\0')
 			return bad_setting(obj, err, "a world of several ranks needs its address",
@@ -268,11 +269,11 @@ int eng_settings_load(const char *file, const char *text, size_t len, const stru
 		return -1;
 	for (size_t i = 0; i < o->n_set; i++) {
 		struct ds_ini_item item = { .file = o->set[i].option,
-					    .section = o->set[i].section,
+					    .section = ENG_SECTION,
 					    .key = o->set[i].key,
 					    .value = o->set[i].value };
 		struct ds_err bad = { 0 };
-		if (ds_setting_set(row_of(item.section, item.key), out, &item, &bad) != 0)
+		if (ds_setting_set(row_of(item.key), out, &item, &bad) != 0)
 			return bad_option(item.file, bad.why, err); /* it has no line number */
 	}
 	return check_together(out, err);

@@ -55,7 +55,7 @@ struct eng_options {
 	const char *secret_file, *key_file; /* views of the values below, for reading them early */
 	bool help;
 	struct {
-		const char *option, *section, *key, *value;
+		const char *option, *key, *value;
 	} set[ENG_OPTIONS_MAX];
 	size_t n_set;
 };

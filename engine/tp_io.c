@@ -8,7 +8,6 @@
 #include "tp_int.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,9 +124,8 @@ int tp_listen_all(struct tp *tp, struct ds_err *err)
 	else if (listen_paths(tp, err) != 0)
 		return -1;
 	c->listen_fd = c->path_listen_fd = -1;
-	for (uint32_t i = 0; i < tp->n_listen; i++) /* those of the caller may be blocking ones */
-		if (fcntl(tp->listen_fd[i], F_SETFL, O_NONBLOCK) != 0 ||
-		    tp_watch(tp, tp->listen_fd[i], EPOLLIN, TP_ON_LISTEN, i) != 0)
+	for (uint32_t i = 0; i < tp->n_listen; i++)
+		if (tp_watch(tp, tp->listen_fd[i], EPOLLIN, TP_ON_LISTEN, i) != 0)
 			return ds_err_set(err, DS_ERR_HOST, errno, NULL, "watch a listener");
 	return 0;
 }

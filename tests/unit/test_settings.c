@@ -41,11 +41,11 @@ static void test_defaults(void)
 
 static void test_file_and_options(void)
 {
-	static const char text[] = "[model]\n"
-				   "dir = /file ; comment\n"
+	static const char text[] = "[engine]\n"
+				   "model = /file ; comment\n"
 				   "numerics = exact\n"
-				   "[server]\nport = 8001\n"
-				   "[group]\nworld = 2\n"
+				   "port = 8001\n"
+				   "world = 2\n"
 				   "rank.0 = 10.200.0.1\n"
 				   "rank.1 = 10.200.0.2:9001\n";
 	static const char *const argv[] = { "--port=8002",     "--rank", "1",
@@ -62,7 +62,7 @@ static void test_file_and_options(void)
 	CU_ASSERT_STRING_EQUAL(s.addr[1], "10.200.0.2:9001");
 }
 
-#define M "[model]\ndir = /m\n"
+#define M "[engine]\nmodel = /m\n"
 
 static const struct bad_case {
 	const char *argv[6], *text, *obj, *why;
@@ -79,15 +79,15 @@ static const struct bad_case {
 	{ { "--numerics", "fast" }, M, "--numerics", "none of: native, exact" },
 	{ { NULL }, "", "model", "no model directory" },
 	{ { NULL }, M "prot = 1\n", "f.conf line 3", "key \"prot\" is unknown" },
-	{ { NULL }, M "dir = /n\n", "f.conf line 3", "given on line 2 already" },
-	{ { NULL }, M "[server]\nport =\n", "f.conf line 4", "has no value" },
-	{ { NULL }, M "[group]\nrank.2 = h\n", "f.conf line 4", "numbered from 0 to 1" },
-	{ { NULL }, M "[group]\nrank.x = h\n", "f.conf line 4", "numbered from 0 to 1" },
-	{ { NULL }, M "[group]\nrank.0 = :1\n", "f.conf line 4", "no HOST" },
-	{ { NULL }, M "[group]\nrank.0 = h:0\n", "f.conf line 4", "outside 1..65535" },
-	{ { NULL }, M "[group]\nrank.0 = a\nrank.0 = b\n", "f.conf line 5", "given already" },
-	{ { NULL }, M "[group]\nworld = 3\n", "f.conf line 4", "outside 1..2" },
-	{ { NULL }, M "[group]\nworld = 2\nrank.0 = a\n", "rank.1", "needs its address" },
+	{ { NULL }, M "model = /n\n", "f.conf line 3", "given on line 2 already" },
+	{ { NULL }, M "port =\n", "f.conf line 3", "has no value" },
+	{ { NULL }, M "rank.2 = h\n", "f.conf line 3", "numbered from 0 to 1" },
+	{ { NULL }, M "rank.x = h\n", "f.conf line 3", "numbered from 0 to 1" },
+	{ { NULL }, M "rank.0 = :1\n", "f.conf line 3", "no HOST" },
+	{ { NULL }, M "rank.0 = h:0\n", "f.conf line 3", "outside 1..65535" },
+	{ { NULL }, M "rank.0 = a\nrank.0 = b\n", "f.conf line 4", "given already" },
+	{ { NULL }, M "world = 3\n", "f.conf line 3", "outside 1..2" },
+	{ { NULL }, M "world = 2\nrank.0 = a\n", "rank.1", "needs its address" },
 	{ { "--rank", "1" }, M, "rank", "not below the world" },
 	{ { "--host", "localhost" }, M, "host", "not a numeric" },
 	{ { "--host", "0.0.0.0" }, M, "host", "open to the network" },
