@@ -17,6 +17,7 @@
 
 #include "buf.h"
 #include "json.h"
+#include "ops.h"
 
 /* ----------------------------- refusals ----------------------------- */
 
@@ -620,14 +621,9 @@ void prep_plan_print(const struct prep_plan *p, const struct prep_host *h, bool 
 
 static void json_op(struct ds_json *j, const struct prep_op *op)
 {
-	static const char *const names[] = {
-		[PREP_OP_LINK_UP] = "link-up",	 [PREP_OP_LINK_MTU] = "link-mtu",
-		[PREP_OP_ADDR_ADD] = "addr-add", [PREP_OP_ADDR_DEL] = "addr-del",
-		[PREP_OP_SYSCTL] = "sysctl",	 [PREP_OP_HOST_REPORT] = "host-report",
-	};
 	char text[256], addr[INET6_ADDRSTRLEN + 8];
 	ds_json_object(j);
-	ds_json_kstr(j, "op", names[op->kind]);
+	ds_json_kstr(j, "op", prep_op_row(op->kind)->name);
 	if (op->ifname[0] != '\0')
 		ds_json_kstr(j, "netdev", op->ifname);
 	if (op->kind == PREP_OP_ADDR_ADD || op->kind == PREP_OP_ADDR_DEL)
