@@ -20,9 +20,10 @@
 #define ACCESS_NAMES_MAX 65536
 
 struct prep_access {
-	int root;  /* directory descriptor, owned */
-	bool live; /* no --root was given */
-	bool all;  /* everything is below the root, /proc and /sys too */
+	int root;     /* directory descriptor, owned */
+	bool live;    /* no --root was given */
+	bool all;     /* everything is below the root, /proc and /sys too */
+	int short_of; /* first errno of a failure that says nothing about the host */
 };
 
 struct prep_access *prep_access_live(const char *root, struct ds_err *err)
@@ -35,7 +36,8 @@ struct prep_access *prep_access_live(const char *root, struct ds_err *err)
 	a->live = root == NULL;
 	a->root = open(root != NULL ? root : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (a->root < 0) {
-		ds_err_set(err, DS_ERR_HOST, errno, root != NULL ? root : "/", "open root");
+		ds_err_set(err, root != NULL ? DS_ERR_USAGE : DS_ERR_HOST, errno,
+			   root != NULL ? root : "/", "open root");
 		ds_err_fix(err, "give --root a directory that exists");
 		free(a);
 		return NULL;
@@ -62,6 +64,19 @@ void prep_access_close(struct prep_access *a)
 int prep_root_fd(const struct prep_access *a)
 {
 	return a->root;
+}
+
+int prep_access_short(const struct prep_access *a)
+{
+	return a->short_of;
+}
+
+/* Passes @rc on, and remembers it if it says nothing about the host. */
+static int note(struct prep_access *a, int rc)
+{
+	if ((rc == ENOMEM || rc == EMFILE || rc == ENFILE) && a->short_of == 0)
+		a->short_of = rc;
+	return rc;
 }
 
 bool prep_root_is_live(const struct prep_access *a)
@@ -98,7 +113,7 @@ int prep_read(struct prep_access *a, const char *path, struct ds_buf *out)
 	ds_buf_reset(out);
 	int fd = open_in(a, path, O_RDONLY);
 	if (fd < 0)
-		return errno;
+		return note(a, errno);
 	struct stat st;
 	int rc = 0;
 	if (fstat(fd, &st) != 0)
@@ -112,7 +127,7 @@ int prep_read(struct prep_access *a, const char *path, struct ds_buf *out)
 	close(fd);
 	if (rc != 0)
 		ds_buf_reset(out);
-	return rc;
+	return note(a, rc);
 }
 
 int prep_read_line(struct prep_access *a, const char *path, char *buf, size_t size)
@@ -167,16 +182,16 @@ int prep_list(struct prep_access *a, const char *path, int (*fn)(const char *nam
 {
 	int fd = open_in(a, path, O_RDONLY | O_DIRECTORY);
 	if (fd < 0)
-		return errno;
+		return note(a, errno);
 	DIR *dir = fdopendir(fd);
 	if (dir == NULL) {
 		int rc = errno;
 		close(fd);
-		return rc;
+		return note(a, rc);
 	}
 	char **names = NULL;
 	size_t n = 0;
-	int rc = read_names(dir, &names, &n);
+	int rc = note(a, read_names(dir, &names, &n));
 	closedir(dir);
 	if (rc == 0 && n > 0)
 		qsort(names, n, sizeof(*names), by_name);
@@ -193,7 +208,7 @@ int prep_link_target(struct prep_access *a, const char *path, char *buf, size_t 
 {
 	int fd = open_in(a, path, O_PATH | O_NOFOLLOW);
 	if (fd < 0)
-		return errno;
+		return note(a, errno);
 	ssize_t n = readlinkat(fd, "", buf, size - 1);
 	int rc = n < 0 ? errno : 0;
 	/* The same errno as readlink() of something that is no link. */

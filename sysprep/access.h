@@ -17,7 +17,7 @@
 
 struct prep_access;
 
-/** prep_access_live() - @root: NULL or a directory. Returns owned; NULL: DS_ERR_HOST (no such root). */
+/** prep_access_live() - @root: NULL or a directory. Returns owned; NULL: DS_ERR_USAGE (no such root). */
 struct prep_access *prep_access_live(const char *root, struct ds_err *err);
 /**
  * prep_access_tree() - read everything, /proc and /sys included, below @dir: a recorded or made-up
@@ -42,6 +42,13 @@ int prep_list(struct prep_access *a, const char *path, int (*fn)(const char *nam
 	      void *arg);
 /** prep_link_target() - readlink() of @path into @buf. Return: 0 or an errno. */
 int prep_link_target(struct prep_access *a, const char *path, char *buf, size_t size);
+
+/**
+ * prep_access_short() - whether some reading so far failed for want of memory or descriptors.
+ * "Not there" is an answer that callers build on; such a failure is none, and would pass for one.
+ * So whoever concludes from what he read asks this once at the end. Return: 0; the first errno.
+ */
+int prep_access_short(const struct prep_access *a);
 
 /** prep_root_fd() - directory descriptor of the root ("/" without --root); a view. For writers. */
 int prep_root_fd(const struct prep_access *a);

@@ -60,8 +60,10 @@ int prep_doctor_run(struct prep_doctor *d, struct ds_err *err)
 	const struct prep_check *checks = prep_checks(&n);
 	for (size_t i = 0; i < n; i++)
 		checks[i].run(d, &checks[i]);
-	if (d->nomem)
-		return ds_err_set(err, DS_ERR_NOMEM, ENOMEM, NULL, "check this host");
+	int rc = d->nomem ? ENOMEM : prep_access_short(d->access);
+	if (rc != 0)
+		return ds_err_set(err, rc == ENOMEM ? DS_ERR_NOMEM : DS_ERR_HOST, rc, NULL,
+				  "check this host");
 	return 0;
 }
 

@@ -75,7 +75,7 @@ struct prep_doctor {
 
 /**
  * prep_doctor_run() - run every check; the facts must be set, the rest zero.
- * Return: 0; -1 DS_ERR_NOMEM.
+ * Return: 0; -1 DS_ERR_NOMEM or DS_ERR_HOST (out of memory or descriptors).
  */
 int prep_doctor_run(struct prep_doctor *d, struct ds_err *err);
 void prep_doctor_fini(struct prep_doctor *d);

@@ -625,7 +625,8 @@ static const struct prep_op_row rows[] = {
 	  "Add the planned IPv4 address to a rail, marked with protocol 0xd5. "
 	  "Undo removes it, and only if it carries that mark." },
 	{ PREP_OP_ADDR_DEL, "address-remove", CAP_NET_ADMIN, del_observe, addr_remove, del_back,
-	  "Remove a kernel-made link-local address from a rail, so that its GIDs keep their places. "
+	  "Remove from a rail an IPv4 address that is not the planned one, or the link-local address "
+	  "that the kernel made, so that its GIDs keep their places. "
 	  "Undo adds it again and waits until it is usable." },
 	/* /proc/sys asks for the owner or CAP_NET_ADMIN; addr_gen_mode's undo may remove an address. */
 	{ PREP_OP_SYSCTL, "sysctl", CAP_NET_ADMIN, sysctl_observe, sysctl_act, sysctl_back,

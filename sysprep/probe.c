@@ -361,5 +361,11 @@ int prep_host_read(struct prep_access *a, struct prep_host *h, struct ds_err *er
 	for (uint32_t i = 0; i < h->n_link; i++)
 		if (h->link[i].identified != PREP_ID_NONE)
 			read_sysctls(a, &h->link[i]);
-	return 0;
+	int rc = prep_access_short(a);
+	if (rc == 0)
+		return 0;
+	/* A function that could not be looked at must not pass for none. */
+	prep_host_fini(h);
+	return ds_err_set(err, rc == ENOMEM ? DS_ERR_NOMEM : DS_ERR_HOST, rc, NULL,
+			  "observe this host");
 }

@@ -133,15 +133,12 @@ int prep_run_begin(const struct prep_opts *o, struct prep_run *r)
 	int rc = 0;
 	*r = (struct prep_run){ 0 };
 	r->access = prep_access_live(o->root, &err);
-	if (r->access == NULL) {
-		err.kind = DS_ERR_USAGE;
+	if (r->access == NULL)
 		return prep_fail(&err);
-	}
 	bool have = prep_conf_load(o, r->access, &r->conf, &r->conf_text, &err) == 0;
 	bool absent = !have && err.sys == ENOENT;
-	if (!have && !absent)
-		rc = prep_fail(&err);
-	else if (prep_host_read(r->access, &r->host, &err) != 0)
+	/* A config that is there and wrong is said before anything is looked at. */
+	if ((!have && !absent) || prep_host_read(r->access, &r->host, &err) != 0)
 		rc = prep_fail(&err);
 	else if (absent)
 		rc = no_config(o, &r->host);
