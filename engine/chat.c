@@ -520,6 +520,7 @@ int chat_encode(const struct tok *t, const json_t *body, bool thinking_default,
 		w.rc = read_turns(&l, body, err);
 	if (w.rc == 0)
 		put_turns(&w, &l);
+	out->open = l.open;
 	if (l.open)
 		out->thinking = false; /* the continued turn's reasoning is closed */
 	ds_buf_fini(&w.run);

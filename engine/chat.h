@@ -14,8 +14,9 @@
 struct chat_prompt {
 	struct tok_ids ids; /* owned: chat_prompt_fini() */
 	struct ds_buf text; /* the same as text, for people and tests */
-	bool thinking;	    /* generation begins in reasoning: the header ended in <think> */
-	uint32_t effort;    /* 1..100 as written in front; 0 in chat mode */
+	bool open;	 /* the last message goes on: set chat_out.started, its line feeds count */
+	bool thinking;	 /* generation begins in reasoning: the header ended in <think> */
+	uint32_t effort; /* 1..100 as written in front; 0 in chat mode */
 };
 
 /**

@@ -15,9 +15,10 @@ json_t *eng_json_load(const char *text, size_t len, const char *obj, const char 
 
 	errno = 0;
 	json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je);
-	if (root != NULL)
+	if (root != NULL && errno != ENOMEM)
 		return root;
-	if (errno == ENOMEM) {
+	if (errno == ENOMEM) { /* also when it went on, a byte short */
+		json_decref(root);
 		ds_err_set(err, DS_ERR_NOMEM, ENOMEM, obj, "%s", what);
 		return NULL;
 	}

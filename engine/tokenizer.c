@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "file.h"
+#include "jsonin.h"
 #include "tok_bpe.h"
 #include "tok_split.h"
 #include "tokenizer.h"
@@ -517,13 +518,10 @@ struct tok *tok_parse(const char *file, const char *json, size_t len, struct ds_
 {
 	struct load l = { .file = file, .err = err };
 	struct tok *t = NULL;
-	json_error_t where;
-	json_t *root = json_loadb(json, len, JSON_REJECT_DUPLICATES, &where);
+	json_t *root = eng_json_load(json, len, file, "read tokenizer", err);
 
-	if (root == NULL) {
-		bad(&l, "line %d: %s", where.line, where.text);
+	if (root == NULL)
 		return NULL;
-	}
 	if ((t = l.t = calloc(1, sizeof(*t))) == NULL)
 		no_memory(&l);
 	else if (load(&l, root) != 0) {

@@ -329,6 +329,34 @@ static void test_injection(void)
 	tok_close(t);
 }
 
+/* What continues a text may begin with a line feed. */
+static void test_open(void)
+{
+	struct tok *t = demo();
+	json_t *body = body_of(
+		"{'messages':[{'role':'user','content':'Q'},{'role':'assistant','content':'A','prefix':true}]}");
+	struct ds_buf reasoning = { 0 }, content = { 0 };
+	struct tok_ids ids = { 0 };
+	struct chat_prompt p;
+	struct chat_out o;
+
+	CU_ASSERT_EQUAL_FATAL(chat_encode(t, body, true, &p, NULL), 0);
+	CU_ASSERT(p.open && !p.thinking && p.effort == 75);
+	chat_out_init(&o, t, p.thinking);
+	o.started = p.open;
+	tok_encode(t, "\nB", 2, false, &ids, NULL);
+	for (size_t i = 0; i < ids.n; i++)
+		chat_out_put(&o, ids.id[i], &reasoning, &content);
+	chat_out_end(&o, &reasoning, &content);
+	CU_ASSERT_STRING_EQUAL(content.data, "\nB");
+	tok_ids_fini(&ids);
+	ds_buf_fini(&reasoning);
+	ds_buf_fini(&content);
+	chat_prompt_fini(&p);
+	json_decref(body);
+	tok_close(t);
+}
+
 static void test_no_marks(void)
 {
 	json_t *root = json_load_file(DEMO "tokenizer.json", 0, NULL);
@@ -455,6 +483,7 @@ static CU_TestInfo tests[] = {
 	{ "thinking and effort: every spelling, every conflict", test_knobs },
 	{ "what cannot be encoded is refused by its JSON path", test_refusals },
 	{ "client text never becomes a mark", test_injection },
+	{ "a message that goes on keeps its line feeds", test_open },
 	{ "a tokenizer without the marks is named", test_no_marks },
 	{ "output is parted into reasoning and content", test_outputs },
 	{ "output does not depend on how bytes are cut into tokens", test_output_splits },

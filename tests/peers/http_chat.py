@@ -1,0 +1,630 @@
+#!/usr/bin/env python3
+"""http_chat.py: a client of `dsengine serve` that looks at every promise of the chat endpoint.
+
+    http_chat.py --engine FILE --model DIR --dir SCRATCH [--user UID]
+
+Starts servers on free loopback ports, talks to them with the standard library alone, and prints one
+line per test: "ok NAME" or "not ok NAME" with the reason below. Exit 1 if any failed.
+"""
+import argparse
+import atexit
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+
+ap = argparse.ArgumentParser()
+ap.add_argument("--engine", required=True)
+ap.add_argument("--model", required=True)
+ap.add_argument("--dir", required=True)
+ap.add_argument("--user")
+ap.add_argument("--only", help="run the tests whose function name has this in it")
+opt = ap.parse_args()
+
+PATIENCE_S = 60     # for one answer; sanitizer builds are slow
+WAITING_MAX = 128   # requests behind the running one
+PING_S = 5          # a waiting stream gets a comment
+
+failed = 0
+servers = []
+
+
+def check(name, good, why=""):
+    """One line of the report."""
+    global failed
+    if good:
+        print(f"ok serve: {name}", flush=True)
+        return
+    failed += 1
+    print(f"not ok serve: {name}\n   {str(why)[:600]}", flush=True)
+
+
+# ------------------------------------------------------------------------------ servers
+
+class Server:
+    """A running `dsengine serve`; ready when its health says so."""
+
+    def __init__(self, *args, wait=True):
+        self.log = open(os.path.join(opt.dir, f"serve-{len(servers)}.log"), "wb+")
+        for _ in range(3):
+            with socket.socket() as s:
+                s.bind(("127.0.0.1", 0))
+                self.port = s.getsockname()[1]
+            argv = [opt.engine, "serve", "-m", opt.model, "--host", "127.0.0.1", "--port", str(self.port)]
+            argv += (["--user", opt.user] if opt.user else []) + list(args)
+            self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+            servers.append(self)
+            if not wait or self.ready():
+                return
+            if b"Address already in use" not in self.said():
+                break
+        raise RuntimeError(f"the server did not become ready: {self.said()[-800:]!r}")
+
+    def ready(self):
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until and self.process.poll() is None:
+            try:
+                if self.get("/health")[0] == 200:
+                    return True
+            except OSError:
+                pass
+            time.sleep(0.02)
+        return False
+
+    def said(self):
+        self.log.flush()
+        with open(self.log.name, "rb") as f:
+            return f.read()
+
+    def get(self, path, method="GET", **headers):
+        return self.request(method, path, None, {k.replace("_", "-"): v for k, v in headers.items()})
+
+    def request(self, method, path, body, headers):
+        """Status, headers and body of one exchange on a connection of its own."""
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        try:
+            c.request(method, path, body, headers)
+            r = c.getresponse()
+            return r.status, r.headers, r.read()
+        finally:
+            c.close()
+
+    def post(self, body, **headers):
+        """A chat request; @body: an object, or the bytes themselves."""
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        head = {"Content-Type": "application/json"}
+        head.update({k.replace("_", "-"): v for k, v in headers.items()})
+        status, headers, data = self.request("POST", "/v1/chat/completions", raw, head)
+        return status, headers, json.loads(data)
+
+    def ask(self, text, **fields):
+        """The answer to one question, which must come."""
+        status, _, answer = self.post(question(text, **fields))
+        if status != 200:
+            raise AssertionError(f"status {status}: {answer}")
+        return answer
+
+    def stop(self, sig=signal.SIGTERM, patience=20):
+        if self.process.poll() is None:
+            self.process.send_signal(sig)
+        return self.process.wait(patience)
+
+
+@atexit.register
+def stop_all():
+    for s in servers:
+        if s.process.poll() is None:
+            s.process.terminate()
+    for s in servers:
+        try:
+            s.process.wait(5)
+        except subprocess.TimeoutExpired:
+            s.process.kill()
+            s.process.wait()
+
+
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
+def question(text, **fields):
+    body = {"messages": [{"role": "user", "content": text}], "temperature": 0, "max_tokens": 64,
+            "reasoning_effort": "none"}
+    body.update(fields)
+    return {k: v for k, v in body.items() if v is not ...}
+
+
+class Stream:
+    """A chat stream on a socket of its own, read piece by piece."""
+
+    def __init__(self, server, body, receive_buffer=None):
+        self.socket = socket.socket()
+        if receive_buffer:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        self.socket.settimeout(PATIENCE_S)
+        self.socket.connect(("127.0.0.1", server.port))
+        raw = json.dumps(dict(body, stream=True)).encode()
+        self.socket.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+                            b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(raw) + raw)
+        self.response = None
+
+    def open(self):
+        """The status and headers."""
+        if self.response is None:
+            self.response = http.client.HTTPResponse(self.socket, method="POST")
+            self.response.begin()
+        return self.response
+
+    def lines(self):
+        """Lines of the body as they come, without their ends; empty ones too."""
+        self.open()
+        while True:
+            line = self.response.readline()
+            if not line:
+                return
+            yield line.rstrip(b"\r\n").decode()
+
+    def first(self, start):
+        """The first line that begins with @start."""
+        for line in self.lines():
+            if line.startswith(start):
+                return line
+        raise AssertionError(f"the stream ended without a line that begins with {start!r}")
+
+    def close(self):
+        if self.response is not None:
+            self.response.close()
+        self.socket.close()
+
+
+def read_stream(server, body):
+    """Everything of one stream: events, text of both kinds, whether [DONE] was last."""
+    s = Stream(server, body)
+    try:
+        r = s.open()
+        kind = r.headers.get("Content-Type")
+        if r.status != 200:
+            raise AssertionError(f"status {r.status}: {r.read()!r}")
+        data = [line[6:] for line in s.lines() if line.startswith("data: ")]
+    finally:
+        s.close()
+    events = [json.loads(d) for d in data if d != "[DONE]"]
+    deltas = [c["delta"] for e in events for c in e.get("choices", [])]
+    return {"type": kind, "events": events, "done": data[-1:] == ["[DONE]"] and data.count("[DONE]") == 1,
+            "content": "".join(d.get("content") or "" for d in deltas),
+            "reasoning": "".join(d.get("reasoning_content") or "" for d in deltas),
+            "finish": [c["finish_reason"] for e in events for c in e.get("choices", []) if c.get("finish_reason")]}
+
+
+def generate(text, n, **fields):
+    """What `dsengine generate` says to the same conversation."""
+    name = os.path.join(opt.dir, "messages.json")
+    with open(name, "w") as f:
+        json.dump(question(text, **fields), f)
+    os.chmod(name, 0o644)
+    argv = [opt.engine, "generate", "-m", opt.model, "--messages", name, "-n", str(n), "--temperature", "0", "--json"]
+    argv += ["--user", opt.user] if opt.user else []
+    r = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=PATIENCE_S)
+    if r.returncode != 0:
+        raise AssertionError(f"generate: exit {r.returncode}, {r.stderr!r}")
+    return json.loads(r.stdout)
+
+
+STORY = "Tell me a story about Ada the fox, with a red lamp near the river and Ben."
+LONG = "Copy this text: " + "lamp river fox moon " * 600  # some thousands of tokens: seconds of prefill
+
+
+# -------------------------------------------------------------------------------- tests
+
+def test_health_and_models(s):
+    status, headers, body = s.get("/health")
+    h = json.loads(body)
+    check("health is 200 and ok", status == 200 and h["format"] == 1 and h["status"] == "ok" and h["culprit"] is None
+          and isinstance(h["epoch"], int) and len(h["ranks"]) == 1, body)
+    status, _, body = s.get("/health", method="HEAD")
+    check("HEAD of health has no body", status == 200 and body == b"", (status, body))
+    status, _, body = s.get("/v1/models")
+    models = json.loads(body)
+    names = [m["id"] for m in models["data"]]
+    check("the model is listed under its directory's name", status == 200 and models["object"] == "list"
+          and names == ["demo-model"], body)
+    status, _, body = s.get("/v1/models/demo-model")
+    check("one model can be asked for", status == 200 and json.loads(body)["id"] == "demo-model", body)
+    status, _, body = s.get("/v1/models/other")
+    check("another model is 404", status == 404 and json.loads(body)["error"]["code"] == "model_not_found", body)
+
+
+def test_answer(s):
+    a = s.ask("Hello")
+    c = a["choices"][0]
+    check("an answer has OpenAI's shape", a["object"] == "chat.completion" and a["id"].startswith("chatcmpl-")
+          and len(a["id"]) >= 9 + 24 and len(a["choices"]) == 1 and c["index"] == 0 and c["message"]["role"] == "assistant"
+          and c["message"]["content"] and c["finish_reason"] == "stop" and a["model"] == "demo-model", a)
+    u = a["usage"]
+    check("usage counts the prompt as rendered", u["prompt_tokens"] == 5
+          and u["total_tokens"] == 5 + u["completion_tokens"] and u["completion_tokens"] > 0, u)
+    ids = {s.ask("Hello", max_tokens=1)["id"] for _ in range(5)}
+    check("ids differ", len(ids) == 5, ids)
+    a = s.ask("Hello", model="whatever", store=True, metadata={"x": [1]}, user="u", unknown_field=None)
+    check("unknown fields and any model name are accepted", a["model"] == "demo-model"
+          and a["choices"][0]["message"]["content"] == c["message"]["content"], a)
+
+
+def test_equals_generate(s):
+    for text in ("What is a rail?", "Count from 3 to 17.", "Reverse this list: fox, lamp, river, Mia."):
+        want = generate(text, 64)
+        got = s.ask(text)
+        check(f"at temperature 0 the server says what generate says: {text}",
+              got["choices"][0]["message"]["content"] == want["text"]
+              and got["usage"]["completion_tokens"] == len(want["tokens"])
+              and got["usage"]["prompt_tokens"] == len(want["prompt_ids"]), (got, want["text"]))
+
+
+def test_stream(s):
+    for text in ("What is a rail?", STORY):
+        whole = s.ask(text)
+        st = read_stream(s, question(text, stream_options={"include_usage": True}))
+        check(f"a stream gives the text of the whole answer: {text[:20]}",
+              st["content"] == whole["choices"][0]["message"]["content"] and st["content"] != "", st["content"])
+        events = st["events"]
+        check("a stream ends with one finish reason and [DONE]", st["done"]
+              and st["finish"] == [whole["choices"][0]["finish_reason"]], st["finish"])
+        check("a stream's type, role and ids", st["type"].startswith("text/event-stream")
+              and events[0]["choices"][0]["delta"].get("role") == "assistant"
+              and {e["object"] for e in events} == {"chat.completion.chunk"} and len({e["id"] for e in events}) == 1, events[0])
+        check("usage comes last, with empty choices", events[-1]["choices"] == []
+              and events[-1]["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"], events[-1])
+        check("text comes in many pieces", sum(1 for e in events for c in e["choices"] if c["delta"].get("content")) > 5)
+    st = read_stream(s, question("Hello"))
+    check("without include_usage no event lacks choices", all(e["choices"] for e in st["events"]))
+
+
+def test_thinking(s):
+    body = dict(max_tokens=200, reasoning_effort=...)
+    a = s.ask("What is 27 + 35?", **body)
+    m, u = a["choices"][0]["message"], a["usage"]
+    check("thinking is on without any knob", bool(m.get("reasoning_content")) and "</think>" not in m["content"], a)
+    check("reasoning tokens are counted", 0 < u["completion_tokens_details"]["reasoning_tokens"] < u["completion_tokens"], u)
+    st = read_stream(s, question("What is 27 + 35?", **body))
+    check("a stream parts reasoning from content in the same way", st["reasoning"] == m["reasoning_content"]
+          and st["content"] == m["content"], st)
+    for knob in ({"reasoning_effort": "none"}, {"thinking": {"type": "disabled"}}, {"think": False},
+                 {"chat_template_kwargs": {"thinking": False}}):
+        a = s.ask("Hello", **dict({"reasoning_effort": ...}, **knob))
+        check(f"thinking off by {json.dumps(knob)}", not a["choices"][0]["message"].get("reasoning_content")
+              and a["usage"]["prompt_tokens"] == 5, a)
+
+
+def test_limits(s):
+    a = s.ask("Count from 3 to 17.", max_tokens=3)
+    check("max_tokens cuts with finish length", a["choices"][0]["finish_reason"] == "length"
+          and a["usage"]["completion_tokens"] == 3, a)
+    a = s.ask("Count from 3 to 17.", max_tokens=..., max_completion_tokens=2)
+    check("max_completion_tokens does the same", a["usage"]["completion_tokens"] == 2, a)
+    a = s.ask("Hello", max_tokens=100000000)
+    check("max_tokens beyond the room is capped", a["choices"][0]["finish_reason"] == "stop", a)
+    status, _, body = s.post(question("lamp " * 5000))
+    e = body.get("error", {})
+    check("a prompt beyond the context names both numbers", status == 400 and e.get("code") == "context_length_exceeded"
+          and "4096" in e["message"], body)
+    whole = s.ask("What is a rail?")["choices"][0]["message"]["content"]
+    stop = whole[8:12]
+    a = s.ask("What is a rail?", stop=["never in there", stop])
+    check("a stop string ends the answer in front of it", a["choices"][0]["finish_reason"] == "stop"
+          and a["choices"][0]["message"]["content"] == whole[:whole.index(stop)], (stop, a))
+    st = read_stream(s, question("What is a rail?", stop=stop))
+    check("in a stream too, and no part of it leaks", st["content"] == whole[:whole.index(stop)] and st["done"], st["content"])
+
+
+def test_sampling(s):
+    def draw(**fields):
+        return s.ask(STORY, temperature=1.2, top_p=1.0, max_tokens=24, **fields)["choices"][0]["message"]["content"]
+    one = draw(seed=5)
+    check("a seed repeats", draw(seed=5) == one)
+    check("other seeds differ", len({one, draw(seed=6), draw(seed=7)}) > 1)
+    check("top_k 1 is greedy at any temperature", s.ask(STORY, temperature=2, top_k=1, max_tokens=24)["choices"]
+          == s.ask(STORY, max_tokens=24)["choices"])
+
+
+def test_bad_bodies(s):
+    raw = {
+        "an empty body": b"", "no JSON": b"hello", "half an object": b'{"messages": [', "a list": b"[]", "a number": b"5",
+        "text that is no UTF-8": b'{"messages":[{"role":"user","content":"\xff"}]}', "deep nesting": b"[" * 100000,
+        "deep objects": b'{"a":' * 50000, "something behind the object": b'{"messages":[{"role":"user","content":"x"}]} x',
+        "a lone surrogate": b'{"messages":[{"role":"user","content":"\\ud800"}]}',
+    }
+    for name, body in raw.items():
+        status, _, e = s.post(body)
+        check(f"{name} is 400", status == 400 and e["error"]["message"] and e["error"]["type"] == "invalid_request_error",
+              (status, e))
+    fields = [
+        ({"messages": ...}, "messages"), ({"messages": []}, "messages"), ({"messages": "x"}, "messages"),
+        ({"messages": [{"role": "wizard", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": "x"}, {"role": "tool", "content": "x"}]}, "messages[1].role"),
+        ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]},
+         "messages[0].content[0].type"),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"), ({"n": 2}, "n"), ({"n": 0}, "n"),
+        ({"logprobs": True}, "logprobs"), ({"temperature": -1}, "temperature"), ({"temperature": "hot"}, "temperature"),
+        ({"temperature": 3}, "temperature"), ({"top_p": 2}, "top_p"), ({"top_k": -5}, "top_k"), ({"seed": "x"}, "seed"),
+        ({"max_tokens": 0}, "max_tokens"), ({"max_tokens": -1}, "max_tokens"), ({"max_tokens": 1.5}, "max_tokens"),
+        ({"max_completion_tokens": 0}, "max_completion_tokens"), ({"stream": "yes"}, "stream"), ({"stop": 5}, "stop"),
+        ({"stop": ["x"] * 100}, "stop"), ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"reasoning_effort": "extreme"}, "reasoning_effort"), ({"reasoning_effort": 0}, "reasoning_effort"),
+        ({"stream_options": 5}, "stream_options"), ({"model": 5}, "model"),
+    ]
+    for change, param in fields:
+        status, _, e = s.post(question("Hello", **change))
+        shown = json.dumps(change, default=lambda _: "absent")[:60]
+        check(f"{shown} is refused by name", status == 400 and e["error"]["param"] == param and e["error"]["message"], (status, e))
+    for stream in (True, False):
+        status, headers, e = s.post(question("Hello", n=2, stream=stream))
+        check(f"an error before the answer is JSON, stream {stream}", status == 400
+              and headers["Content-Type"].startswith("application/json") and e["error"]["param"] == "n", e)
+    status, _, a = s.post(b'{"messages":[{"role":"user","content":"x"}],"max_tokens":0,"max_tokens":2,"reasoning_effort":"none"}')
+    check("the last of two equal keys wins", status == 200 and a["usage"]["completion_tokens"] <= 2, a)
+    status, _, a = s.post(b'{"messages":[{"role":"user","content":"a\\u0000b"}],"max_tokens":1}')
+    check("NUL in a text is kept", status == 200, a)
+
+
+def test_http(s):
+    body = json.dumps(question("Hello")).encode()
+    path = "/v1/chat/completions"
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/jsonx"):
+        status, _, data = s.request("POST", path, body, {"Content-Type": kind})
+        check(f"content type {kind} is 415", status == 415 and json.loads(data)["error"], data)
+    status, _, data = s.request("POST", path, body, {"Content-Type": "application/json; charset=utf-8"})
+    check("a charset behind the type is fine", status == 200, data)
+    for p in ("/", "/v1", "/v1/chat", "/v1/chat/completions/x", "/v1/completions", "/v1/models/", "/metrics", "//health", "/health/x"):
+        status, _, data = s.get(p)
+        check(f"GET {p} is 404", status == 404 and json.loads(data)["error"]["message"], (status, data))
+    for method, p, allow in (("GET", path, "POST"), ("DELETE", path, "POST"), ("POST", "/health", "GET"), ("PUT", "/v1/models", "GET")):
+        status, headers, data = s.get(p, method=method)
+        check(f"{method} {p} is 405 and says {allow}", status == 405 and allow in (headers["Allow"] or ""), (status, data))
+    for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example", "[::1", "localhost@evil", ""):
+        status, _, data = s.get("/v1/models", Host=host)
+        check(f"Host: {host!r} is not let in", status in (400, 403), (status, data))
+    status, _, data = s.get("/v1/models", Host="localhost:1")
+    check("Host: localhost with another port is", status == 200, data)
+    status, _, data = s.get("/v1/models", Origin="http://evil.example")
+    check("a web page is not let in", status == 403, data)
+    big = b'{"messages":[{"role":"user","content":"' + b"x" * (9 << 20) + b'"}]}'
+    try:
+        status, _, data = s.request("POST", path, big, {"Content-Type": "application/json"})
+    except OSError as e:  # refused before it was read: the reset may overtake the answer
+        status, data = 413, str(e)
+    check("a body over 8 MiB is 413", status == 413, (status, data))
+    status, _, data = s.request("POST", path, iter([body[:10], body[10:]]), {"Content-Type": "application/json"})
+    check("a chunked body is read", status == 200, data)
+    c = http.client.HTTPConnection("127.0.0.1", s.port, timeout=PATIENCE_S)
+    seen = []
+    for _ in range(3):
+        c.request("POST", path, body, {"Content-Type": "application/json"})
+        r = c.getresponse()
+        seen.append(r.status)
+        r.read()
+    c.close()
+    check("a connection serves several requests", seen == [200] * 3, seen)
+    with socket.create_connection(("127.0.0.1", s.port), timeout=PATIENCE_S) as k:
+        k.sendall(b"POST " + path.encode() + b" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                  b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body))
+        first = k.recv(100)
+        k.sendall(body)
+        check("Expect: 100-continue is answered", first.startswith(b"HTTP/1.1 100") and b"200 OK" in k.recv(100), first)
+
+
+def test_garbage(s):
+    for name, data in (("noise", bytes(range(256)) * 4), ("a long header", b"GET /health HTTP/1.1\r\nX: " + b"x" * 200000),
+                       ("a TLS hello", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"),
+                       ("a negative length", b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n"),
+                       ("two lengths", b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello")):
+        with socket.create_connection(("127.0.0.1", s.port), timeout=PATIENCE_S) as k:
+            try:
+                k.sendall(data)
+                k.shutdown(socket.SHUT_WR)
+                got = k.recv(4096)
+            except OSError:
+                got = b""
+        check(f"{name} is refused and the server goes on", not got.startswith(b"HTTP/1.1 200") and s.get("/health")[0] == 200, got)
+    slow = [socket.create_connection(("127.0.0.1", s.port)) for _ in range(50)]
+    for k in slow:
+        k.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: loc")
+    check("half-sent requests keep nobody waiting", s.ask("Hello", max_tokens=2)["usage"]["completion_tokens"] == 2)
+    for k in slow:
+        k.close()
+
+
+def seconds(f):
+    start = time.monotonic()
+    f()
+    return time.monotonic() - start
+
+
+def test_cancel(s):
+    alone = seconds(lambda: s.ask(LONG, max_tokens=200, temperature=1.5, seed=1))
+    st = Stream(s, question(LONG, max_tokens=200, temperature=1.5, seed=1))
+    st.first("data: ")  # it runs: the role is said
+    st.close()
+    short = seconds(lambda: s.ask("Hello", max_tokens=1))
+    check("a stream whose client leaves in the middle of the prompt ends at once", short < max(1.0, alone / 2),
+          f"alone {alone:.1f} s; the next one waited {short:.1f} s")
+    body = json.dumps(question(LONG, max_tokens=200, temperature=1.5, seed=1)).encode()
+    k = socket.create_connection(("127.0.0.1", s.port))
+    k.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+              b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    time.sleep(0.3)
+    k.close()
+    short = seconds(lambda: s.ask("Hello", max_tokens=1))
+    check("so does one without a stream", short < max(1.0, alone / 2), f"alone {alone:.1f} s; {short:.1f} s")
+    st = Stream(s, question(STORY, max_tokens=2000, temperature=2, top_p=1.0, seed=3))
+    got = 0
+    for line in st.lines():
+        got += '"content"' in line
+        if got == 5:
+            break
+    st.close()
+    short = seconds(lambda: s.ask("Hello", max_tokens=1))
+    check("and one that leaves after five tokens", got == 5 and short < 1.5, f"{short:.1f} s")
+    st = Stream(s, question(STORY, max_tokens=300, temperature=2, top_p=1.0, seed=3), receive_buffer=2048)
+    st.first("data: ")
+    short = seconds(lambda: s.ask("Hello", max_tokens=1))
+    check("a client that does not read holds nobody up", short < PATIENCE_S / 2, f"{short:.1f} s")
+    st.close()
+
+
+def test_order(s):
+    blocker = Stream(s, question(LONG, max_tokens=1))
+    blocker.first("data: ")
+    ended, threads = [], []
+
+    def one(i):
+        s.ask("Hello", max_tokens=1)
+        ended.append(i)
+    for i in range(6):
+        threads.append(threading.Thread(target=one, args=(i,)))
+        threads[-1].start()
+        time.sleep(0.05)
+    for t in threads:
+        t.join(PATIENCE_S)
+    blocker.close()
+    check("requests are answered in arrival order", ended == sorted(ended) and len(ended) == 6, ended)
+
+
+def test_queue(s):
+    alone = seconds(lambda: s.ask(LONG, max_tokens=1))
+    n_long = min(1 + int((PING_S + 4) / max(alone, 0.1)), 100)
+    # The first runs, the others wait: long ones first, so that nobody gets through meanwhile.
+    streams = [Stream(s, question(LONG, max_tokens=1))]
+    streams[0].first("data: ")
+    start = time.monotonic()
+    streams += [Stream(s, question(LONG, max_tokens=1)) for _ in range(n_long)]
+    time.sleep(0.2)
+    streams += [Stream(s, question("Hello", max_tokens=1)) for _ in range(WAITING_MAX - n_long)]
+    statuses = [t.open().status for t in streams]
+    filled = time.monotonic() - start
+    status, headers, e = s.post(question("Hello"))
+    check(f"{WAITING_MAX} requests wait behind the running one", statuses == [200] * (WAITING_MAX + 1), statuses)
+    check("the next one is 503 with Retry-After", status == 503 and int(headers["Retry-After"]) > 0 and e["error"]["message"],
+          f"{status} {e}; filled in {filled:.1f} s, one alone takes {alone:.1f} s")
+    last = Stream(s, question("Hello"))
+    check("a stream too", last.open().status == 503, last.open().status)
+    last.close()
+    check("health answers all the while", s.get("/health")[0] == 200)
+    streams.pop().close()
+    time.sleep(0.7)
+    late = Stream(s, question("Hello", max_tokens=1))
+    check("a client that leaves the queue makes room in it", late.open().status == 200, late.open().status)
+    line = next(late.lines())
+    waited = time.monotonic() - start
+    check("a waiting stream gets a comment within five seconds", line.startswith(":") and waited < filled + PING_S + 3,
+          (line, waited))
+    for t in streams[:n_long + 1]:
+        t.close()
+    shorts = streams[n_long + 1:] + [late]
+    ended = [t.first("data: [DONE]") for t in shorts]
+    check("all that wait are answered once the long ones have left", len(ended) == len(shorts))
+    for t in shorts:
+        t.close()
+    check("the queue is empty again", s.post(question("Hello", max_tokens=1))[0] == 200)
+
+
+def test_load(s):
+    """Answers under load are the answers alone."""
+    texts = ["What is a rail?", "Count from 3 to 17.", "Hello", "How do I set up two nodes?"]
+    alone = {t: s.ask(t)["choices"][0]["message"]["content"] for t in texts}
+    got, threads = [], []
+    for t in texts * 3:
+        threads.append(threading.Thread(target=lambda t=t: got.append((t, read_stream(s, question(t))["content"]))))
+        threads[-1].start()
+    for t in threads:
+        t.join(PATIENCE_S)
+    check("twelve clients at once get what each gets alone", len(got) == 12 and all(alone[t] == text for t, text in got), got)
+
+
+def test_stop(s):
+    st = Stream(s, question(LONG, max_tokens=1))
+    st.first("data: ")
+    waiting = Stream(s, question("Hello"))
+    waiting.open()
+    start = time.monotonic()
+    s.process.send_signal(signal.SIGTERM)
+    told = list(waiting.lines())
+    check("a stop tells waiting streams, and ends them with [DONE]", any('"error"' in l for l in told)
+          and [l for l in told if l][-1] == "data: [DONE]", told)
+    rest = [l for l in st.lines() if l]
+    check("the running stream ends with [DONE] or is cut", not rest or rest[-1] == "data: [DONE]" or time.monotonic() - start > 4, rest)
+    code = s.process.wait(20)
+    check("SIGTERM ends the server with exit 0", code == 0, (code, s.said()[-400:]))
+
+
+def with_keys():
+    name = os.path.join(opt.dir, "keys")
+    with open(name, "w") as f:
+        f.write("# keys\nfirst-key\nsecond-key\n")
+    os.chmod(name, 0o600)
+    s = Server("--api-key-file", name, "--name", "named")
+    bare = s.get("/v1/models")
+    wrong = s.get("/v1/models", Authorization="Bearer nope")
+    check("a missing and a wrong key give the same 401", bare[0] == wrong[0] == 401 and bare[2] == wrong[2], (bare, wrong))
+    check("the body is not read first", s.post(b"not JSON")[0] == 401)
+    for headers in ({"Authorization": "Bearer first-key"}, {"Authorization": "bearer second-key"}, {"x_api_key": "first-key"}):
+        status, _, data = s.get("/v1/models", **headers)
+        check(f"a right key passes: {list(headers)[0]}", status == 200 and json.loads(data)["data"][0]["id"] == "named", data)
+    for key in ("first-ke", "first-key2", "# keys", "", "first-key\tsecond-key"):
+        check(f"{key!r} is no key", s.get("/v1/models", Authorization="Bearer " + key)[0] == 401)
+    status, _, data = s.get("/health")
+    check("health without a key is the word alone", status == 200 and set(json.loads(data)) <= {"format", "status"}, data)
+    status, _, data = s.get("/health", Authorization="Bearer first-key")
+    check("and whole with one", "ranks" in json.loads(data), data)
+    check("keys are not logged", b"first-key" not in s.said() and b"nope" not in s.said())
+    s.stop()
+
+
+def refusals():
+    def run(*args):
+        argv = [opt.engine, "serve", *args] + (["--user", opt.user] if opt.user else [])
+        r = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE_S)
+        return r.returncode, r.stdout
+    code, said = run("-m", opt.model, "--host", "0.0.0.0", "--port", "1")
+    check("an address beyond loopback without keys is refused", code != 0 and b"insecure-no-auth" in said, (code, said))
+    for args in (("--draft", "on"), ("--spawn", "2"), ("--port", "x"), ("--port", "0"), ("--nonsense",)):
+        code, said = run("-m", opt.model, *args)
+        check(f"{' '.join(args)} is a usage error", code == 64 and said, (code, said))
+    code, said = run("-m", os.path.join(opt.dir, "no-model"), "--port", "1")
+    check("a missing model is named", code == 1 and b"no-model" in said, (code, said))
+    with socket.socket() as k:
+        k.bind(("127.0.0.1", 0))
+        k.listen()
+        code, said = run("-m", opt.model, "--port", str(k.getsockname()[1]))
+        check("a port in use is named", code == 1 and str(k.getsockname()[1]).encode() in said, (code, said))
+
+
+def attempt(f, *args):
+    if opt.only and opt.only not in f.__name__:
+        return
+    try:
+        f(*args)
+    except Exception:  # a test that cannot go on is a failed test; the others run
+        check(f.__name__, False, traceback.format_exc()[-1500:])
+
+
+def main():
+    attempt(refusals)
+    attempt(with_keys)
+    s = Server()
+    for f in (test_health_and_models, test_answer, test_equals_generate, test_stream, test_thinking, test_limits, test_sampling,
+              test_bad_bodies, test_http, test_garbage, test_load, test_cancel, test_order, test_queue):
+        attempt(f, s)
+        if s.process.poll() is not None:
+            check("the server lives", False, f"exit {s.process.returncode} during {f.__name__}: {s.said()[-1500:]!r}")
+            s = Server()
+    attempt(test_stop, s)
+    return 1 if failed else 0
+
+
+sys.exit(main())
