@@ -14,9 +14,10 @@
 
 #include "err.h"
 
-#define PREP_LINKS_MAX	256
-#define PREP_ADDRS_MAX	1024
-#define PREP_ROUTES_MAX 4096
+#define PREP_LINKS_MAX \
+	4096 /* what a host full of containers may have, and no more memory than that */
+#define PREP_ADDRS_MAX	16384
+#define PREP_ROUTES_MAX 65536
 
 /* Per-interface sysctls that we set (design.md 3.4). */
 enum prep_sysctl {

@@ -75,16 +75,21 @@ void prep_conf_suggest(const struct prep_host *h, int node, struct prep_conf *c)
 static void say_seen(const struct prep_host *h)
 {
 	static const char *const by[] = { "", "PCI id", "name" };
+	bool any = false;
 	for (uint32_t i = 0; i < h->n_link; i++) {
 		const struct prep_link *l = &h->link[i];
-		if (l->identified != PREP_ID_NONE)
-			fprintf(stderr, "        seen: %s, cage %d, rail %d, %s, known by %s\n",
-				l->name, l->cage, l->rail,
-				l->carrier > 0	  ? "carrier"
-				: l->carrier == 0 ? "no carrier"
-						  : "down",
-				by[l->identified]);
+		if (l->identified == PREP_ID_NONE)
+			continue;
+		any = true;
+		fprintf(stderr, "        seen: %s, cage %d, rail %d, %s, known by %s\n", l->name,
+			l->cage, l->rail,
+			l->carrier > 0	  ? "carrier"
+			: l->carrier == 0 ? "no carrier"
+					  : "down",
+			by[l->identified]);
 	}
+	if (!any)
+		fprintf(stderr, "        seen: no fabric interface\n");
 }
 
 /* Prints the config that fits, and how to write it. */
