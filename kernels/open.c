@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include "err.h"
 #include "kernels.h"
@@ -16,11 +19,25 @@ static bool runs_always(void)
 	return true;
 }
 
+#if defined(__x86_64__)
+/* AVX2, FMA and the half-precision conversions; the first two tests include the kernel's support. */
+static bool runs_avx2(void)
+{
+	unsigned int a, b, c, d;
+
+	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+	       __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
+
 /* Best first. */
 static const struct {
 	const struct kern_ops *ops;
 	bool (*runs)(void);
 } sets[] = {
+#if defined(__x86_64__)
+	{ &kern_avx2_ops, runs_avx2 },
+#endif
 	{ &kern_ref_ops, runs_always },
 };
 
@@ -52,6 +69,9 @@ const struct kern_ops *kern_open(const char *name, struct ds_err *err)
 const char *const *kern_sets(void)
 {
 	static const char *const names[] = {
+#if defined(__x86_64__)
+		"avx2",
+#endif
 		"ref",
 		NULL,
 	};

@@ -8,5 +8,6 @@
 #include "kernels.h"
 
 extern const struct kern_ops kern_ref_ops;
+extern const struct kern_ops kern_avx2_ops; /* x86-64 */
 
 #endif

@@ -18,7 +18,8 @@ static float rms_factor(const float *v, uint32_t dim, float eps)
 }
 
 /* sigmoid of the signed square root of the similarity of one copy and its key. */
-static float gate(const struct engram_job *job, const float *x, const float *qk, const float *key)
+static float similarity(const struct engram_job *job, const float *x, const float *qk,
+			const float *key)
 {
 	float lane[16] = { 0 }, dot, size;
 
@@ -32,7 +33,7 @@ static float gate(const struct engram_job *job, const float *x, const float *qk,
 	return kern_sigmoid((kern_bits(dot) >> 31) != 0 ? -size : size);
 }
 
-static void gate_rows(void *arg, uint32_t part, uint32_t first, uint32_t end)
+static void engram_rows(void *arg, uint32_t part, uint32_t first, uint32_t end)
 {
 	const struct engram_job *job = arg;
 
@@ -45,8 +46,8 @@ static void gate_rows(void *arg, uint32_t part, uint32_t first, uint32_t end)
 			continue;
 		for (uint32_t c = 0; c < job->copies; c++) {
 			float *x = job->x + ((size_t)i * job->copies + c) * job->dim;
-			float g = gate(job, x, job->qk + (size_t)c * job->dim,
-				       key + (size_t)c * job->dim);
+			float g = similarity(job, x, job->qk + (size_t)c * job->dim,
+					     key + (size_t)c * job->dim);
 
 			for (uint32_t d = 0; d < job->dim; d++)
 				x[d] = ref_keep(job->ctx, x[d] + g * value[d]);
@@ -66,5 +67,5 @@ void ref_engram_gate(struct kern_ctx *ctx, float *x, const float *kv, const floa
 				  .copies = copies,
 				  .dim = dim };
 
-	kern_parallel(ctx->pool, n, (uint64_t)copies * dim * 6, gate_rows, &job);
+	kern_parallel(ctx->pool, n, (uint64_t)copies * dim * 6, engram_rows, &job);
 }

@@ -77,7 +77,7 @@ static void predict_rows(void *arg, uint32_t part, uint32_t first, uint32_t end)
 	for (uint32_t i = first; i < end; i++) {
 		const float *x = job->x + i * len;
 		float r = 1.0f / sqrtf(kern_lane_dot(x, x, len) / (float)len + w->norm_eps);
-		float m[MIXES_MAX];
+		float m[MIXES_MAX] = { 0 };
 
 		for (uint32_t k = 0; k < (2 + c) * c; k++)
 			m[k] = kern_lane_dot(w->fn + k * len, x, len) * r;
