@@ -18,6 +18,7 @@
 
 #define PUMP_MS	      20
 #define PATH_GRACE_US 1500000 /* a path that is not up so long after the start is left for later */
+#define REFUSE_US     1000000 /* a rank that gives up waits so long for those it has to tell */
 #define STATE_HEAD    8	      /* last epoch, reserved */
 
 /* The highest epoch this process has been part of: a group that forms again gets a new one. */
@@ -48,6 +49,36 @@ static void send_state(struct tp *tp, struct tp_peer *p)
 	boot_send(tp, p, TP_FRAME_STATE, text, STATE_HEAD + n);
 }
 
+/* This rank gives up: the others shall know why, instead of seeing it vanish. */
+static void tell_refusal(struct tp *tp, struct tp_peer *p)
+{
+	if (tp->refusal[0] == '\0' || p->boot_fd < 0 || p->told)
+		return;
+	boot_send(tp, p, TP_FRAME_REFUSE, tp->refusal, strlen(tp->refusal));
+	p->told = true;
+}
+
+static void refuse_all(struct tp *tp, const struct ds_err *err)
+{
+	if (tp->refusal[0] != '\0')
+		return;
+	snprintf(tp->refusal, sizeof(tp->refusal), "%s: %s", err->what, err->why);
+	tp->refused_at = tp_now_us();
+	tp_fail(tp, err);
+	for (uint32_t r = 0; r < tp->c.world; r++)
+		if (tp->peer[r] != NULL)
+			tell_refusal(tp, tp->peer[r]);
+}
+
+/* Some may still be on their way: wait a moment for them. */
+static bool still_telling(const struct tp *tp, int64_t now)
+{
+	bool all = true;
+	for (uint32_t r = 0; r < tp->c.world; r++)
+		all = all && (tp->peer[r] == NULL || tp->peer[r]->told);
+	return tp->refusal[0] != '\0' && !all && now - tp->refused_at < REFUSE_US;
+}
+
 void tp_form_boot(struct tp *tp, struct tp_peer *p, int fd,
 		  const uint8_t session[TP_AUTH_KEY_BYTES])
 {
@@ -63,17 +94,7 @@ void tp_form_boot(struct tp *tp, struct tp_peer *p, int fd,
 		return;
 	}
 	send_state(tp, p);
-}
-
-/* This rank gives up: the others shall know why, instead of seeing it vanish. */
-static void refuse_all(struct tp *tp, const struct ds_err *err)
-{
-	char line[sizeof(err->what) + sizeof(err->why) + 4];
-	snprintf(line, sizeof(line), "%s: %s", err->what, err->why);
-	for (uint32_t r = 0; r < tp->c.world; r++)
-		if (tp->peer[r] != NULL)
-			boot_send(tp, tp->peer[r], TP_FRAME_REFUSE, line, strlen(line));
-	tp_fail(tp, err);
+	tell_refusal(tp, p);
 }
 
 static void take_state(struct tp *tp, struct tp_peer *p, const struct tp_frame *f)
@@ -306,18 +327,19 @@ int tp_form(struct tp *tp, struct ds_err *err)
 			     &tp->c.peer[r].addr);
 	for (;;) {
 		int64_t now = tp_now_us();
-		if (tp->failed) {
+		bool late = now - begun > (int64_t)tp->c.connect_ms * 1000;
+		if (tp->failed && (late || !still_telling(tp, now))) {
 			if (err != NULL)
 				*err = tp->fail;
 			return -1;
 		}
-		if (tp->c.rank == 0 && tp->epoch == 0)
+		if (tp->c.rank == 0 && tp->epoch == 0 && !tp->failed)
 			start_if_complete(tp);
 		if (tp->epoch != 0 && epoch_at == 0)
 			epoch_at = now;
-		if (stands(tp, epoch_at, now))
+		if (!tp->failed && stands(tp, epoch_at, now))
 			break;
-		if (now - begun > (int64_t)tp->c.connect_ms * 1000)
+		if (late)
 			return timed_out(tp, err);
 		tp_pump(tp, PUMP_MS);
 	}

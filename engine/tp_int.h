@@ -116,7 +116,8 @@ struct tp_peer {
 	struct tp_dial boot_dial;
 	uint8_t *boot_buf; /* [TP_BOOT_BYTES] */
 	size_t boot_len;
-	bool have_session, state_in, state_ok;
+	bool have_session, state_in;
+	bool told; /* it was sent our refusal */
 	uint8_t session[TP_AUTH_KEY_BYTES];
 	uint32_t last_epoch;
 	/* life */
@@ -136,6 +137,8 @@ struct tp_peer {
 	uint8_t seen[2 * TP_WINDOW_SEQS / 8]; /* bits from seen_low on, by seq */
 	uint64_t rx_op;			      /* the next message to be handed out */
 	uint64_t rx_taken;	       /* payload bytes handed out, or put where they belong */
+	uint64_t rx_bytes;	       /* payload bytes received, repeats not counted */
+	size_t early_bytes;	       /* in buffers of messages that came unasked */
 	uint64_t told_bytes, told_ops; /* limits as told last */
 	struct tp_rx rx[TP_WINDOW_OPS];
 };
@@ -177,6 +180,8 @@ struct tp {
 	char last_call[48]; /* the last one that was completed, in words */
 
 	/* refusals of strangers while forming; for the timeout's message */
+	char refusal[384]; /* why this rank gives up, for the others; "" = it does not */
+	int64_t refused_at;
 	uint32_t n_refused;
 	enum tp_refusal last_refusal;
 	struct in_addr last_refused;

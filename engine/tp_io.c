@@ -8,6 +8,7 @@
 #include "tp_int.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -124,8 +125,9 @@ int tp_listen_all(struct tp *tp, struct ds_err *err)
 	else if (listen_paths(tp, err) != 0)
 		return -1;
 	c->listen_fd = c->path_listen_fd = -1;
-	for (uint32_t i = 0; i < tp->n_listen; i++)
-		if (tp_watch(tp, tp->listen_fd[i], EPOLLIN, TP_ON_LISTEN, i) != 0)
+	for (uint32_t i = 0; i < tp->n_listen; i++) /* those of the caller may be blocking ones */
+		if (fcntl(tp->listen_fd[i], F_SETFL, O_NONBLOCK) != 0 ||
+		    tp_watch(tp, tp->listen_fd[i], EPOLLIN, TP_ON_LISTEN, i) != 0)
 			return ds_err_set(err, DS_ERR_HOST, errno, NULL, "watch a listener");
 	return 0;
 }
@@ -641,7 +643,7 @@ static void path_timer(struct tp *tp, struct tp_peer *p, struct tp_path *pa, int
 static void peer_timer(struct tp *tp, struct tp_peer *p, int64_t now)
 {
 	uint32_t n_ok = 0;
-	if (!p->have_session && tp->c.rank > p->rank && !tp->failed)
+	if (!p->have_session && tp->c.rank > p->rank && (!tp->failed || tp->refusal[0] != '\0'))
 		dial_timer(tp, &p->boot_dial, TP_ON_BOOT_DIAL, p->rank, now);
 	for (uint32_t i = 0; i < p->n_path; i++) {
 		path_timer(tp, p, &p->path[i], now);

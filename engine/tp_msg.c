@@ -16,6 +16,8 @@
 /* A message up to this size is one chunk: a second system call costs more than it saves. */
 #define SPLIT_BYTES 16384
 #define SPARE_BYTES (4u << 20) /* larger buffers are not kept */
+/* A sender within its credit cannot have more than this begun: one long message each, asked for and not. */
+#define EARLY_MAX ((size_t)2 * (TP_WINDOW_BYTES + TP_MSG_MAX))
 
 int tp_msg_init(struct tp_peer *p)
 {
@@ -270,23 +272,31 @@ void tp_msg_overdue(struct tp *tp, struct tp_peer *p, int64_t now)
 /* ---- in ------------------------------------------------------------------------------------ */
 
 /* A buffer for a message that nobody has asked for yet. */
-static int early_buf(struct tp *tp, struct tp_rx *r)
+static const char *early_buf(struct tp *tp, struct tp_peer *p, struct tp_rx *r)
 {
-	for (uint32_t i = 0; i < TP_SPARE_MAX; i++)
-		if (tp->spare[i].cap >= r->total) {
-			r->buf = tp->spare[i].buf;
-			r->cap = tp->spare[i].cap;
-			tp->spare[i].buf = NULL;
-			tp->spare[i].cap = 0;
-			return 0;
-		}
-	r->cap = ((size_t)r->total + 4095) & ~(size_t)4095;
-	r->buf = malloc(r->cap);
-	return r->buf != NULL ? 0 : -1;
+	if (p->early_bytes + r->total > EARLY_MAX)
+		return "it began more messages than it may";
+	uint32_t at = 0;
+	while (at < TP_SPARE_MAX && tp->spare[at].cap < r->total)
+		at++;
+	if (at < TP_SPARE_MAX) {
+		r->buf = tp->spare[at].buf;
+		r->cap = tp->spare[at].cap;
+		tp->spare[at].buf = NULL;
+		tp->spare[at].cap = 0;
+	} else {
+		r->cap = ((size_t)r->total + 4095) & ~(size_t)4095;
+		r->buf = malloc(r->cap);
+	}
+	if (r->buf == NULL)
+		return "there is no memory for a message of it";
+	p->early_bytes += r->total;
+	return NULL;
 }
 
-static void early_buf_put(struct tp *tp, struct tp_rx *r)
+static void early_buf_put(struct tp *tp, struct tp_peer *p, struct tp_rx *r)
 {
+	p->early_bytes -= r->total;
 	uint32_t at = TP_SPARE_MAX;
 	for (uint32_t i = 0; i < TP_SPARE_MAX && r->cap <= SPARE_BYTES; i++)
 		if (tp->spare[i].buf == NULL)
@@ -338,8 +348,11 @@ static const char *place(struct tp *tp, struct tp_peer *p, const struct tp_frame
 		r->kind = f->kind;
 		r->total = f->total;
 		r->got = 0;
-		if ((r->dest == NULL || r->dest_len != f->total) && early_buf(tp, r) != 0)
-			return "there is no memory for a message of it";
+		const char *why = NULL;
+		if (r->dest == NULL || r->dest_len != f->total)
+			why = early_buf(tp, p, r);
+		if (why != NULL)
+			return why;
 	}
 	if (r->kind != f->kind || r->total != f->total || f->len > r->total - r->got)
 		return "its chunks contradict each other";
@@ -360,9 +373,12 @@ const char *tp_msg_data(struct tp *tp, struct tp_path *pa, const struct tp_frame
 	if (!seen(p, f->seq)) {
 		if (f->op < p->rx_op || f->op - p->rx_op >= TP_WINDOW_OPS)
 			return "it sent a message out of order";
+		if (p->rx_bytes + f->len > p->told_bytes)
+			return "it sent more than it may";
 		const char *why = place(tp, p, f);
 		if (why != NULL)
 			return why;
+		p->rx_bytes += f->len;
 		mark_seen(p, f->seq);
 	}
 	pa->rx_bytes += f->len;
@@ -407,7 +423,7 @@ void tp_msg_take(struct tp *tp, struct tp_peer *p)
 	struct tp_rx *r = tp_msg_next(p);
 	if (r->buf != NULL) {
 		memcpy(r->dest, r->buf, r->total);
-		early_buf_put(tp, r);
+		early_buf_put(tp, p, r);
 	}
 	*r = (struct tp_rx){ 0 };
 	p->rx_op++;

@@ -4,6 +4,7 @@
 #include "file.h"
 
 #include <pthread.h>
+#include <string.h>
 
 #define POLY_REFLECTED 0x82f63b78u
 
@@ -23,11 +24,32 @@ static void make_table(void)
 			table[t][i] = (table[t - 1][i] >> 8) ^ table[0][table[t - 1][i] & 0xff];
 }
 
+#if defined(__x86_64__)
+/* The instruction does the same eight bytes in a few cycles, where the processor has it (SSE4.2). */
+__attribute__((target("sse4.2"))) static uint32_t crc_sse42(uint32_t c, const unsigned char *p,
+							    size_t len)
+{
+	uint64_t c64 = c, v;
+	for (; len >= 8; len -= 8, p += 8) {
+		memcpy(&v, p, sizeof(v));
+		c64 = __builtin_ia32_crc32di(c64, v);
+	}
+	c = (uint32_t)c64;
+	for (; len > 0; len--, p++)
+		c = __builtin_ia32_crc32qi(c, *p);
+	return c;
+}
+#endif
+
 /* Eight bytes per step ("slicing by eight", Kounavis and Berry 2005): frames pass here at link speed. */
 uint32_t ds_crc32c(uint32_t crc, const void *data, size_t len)
 {
-	pthread_once(&once, make_table);
 	const unsigned char *p = data;
+#if defined(__x86_64__)
+	if (__builtin_cpu_supports("sse4.2"))
+		return ~crc_sse42(~crc, p, len);
+#endif
+	pthread_once(&once, make_table);
 	uint32_t c = ~crc;
 	for (; len >= 8; len -= 8, p += 8) {
 		uint32_t lo = c ^ ((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
