@@ -20,6 +20,9 @@ struct eng_cmd {
 	int (*run)(int argc, char **argv);
 };
 
+/** cmd_generate() - one prompt, one answer; ranks are forked here. */
+int cmd_generate(int argc, char **argv);
+
 /** cmd_keygen() - make a secret for the ranks of a group. */
 int cmd_keygen(int argc, char **argv);
 
