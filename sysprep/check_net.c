@@ -255,10 +255,13 @@ void prep_check_unaddressed(struct prep_doctor *d, const struct prep_check *chec
 				judge_address(d, check, l);
 				continue;
 			}
-			const struct prep_link *twin = prep_host_rail(d->host, cage, 1 - rail);
-			prep_say(d, check, PREP_V_FINDING, twin->name,
-				 "cage %d has carrier, but the twin on rail %d is not there", cage,
-				 rail);
+			char subject[16];
+			snprintf(subject, sizeof(subject), "cage %d", cage);
+			struct prep_verdict *v = prep_say(
+				d, check, PREP_V_FINDING, subject,
+				"it has carrier, but no interface on rail %d is there", rail);
+			snprintf(v->remedy[0], sizeof(v->remedy[0]),
+				 "look for the driver: lspci -nnk -d 15b3:1021");
 		}
 	}
 	if (!any)

@@ -14,6 +14,14 @@
 static const char *const kind_words[] = { "pass", "finding", "not-applicable", "undetermined" };
 static const char *const severity_words[] = { "info", "warning", "error", "critical" };
 
+/* An interface's name may hold control bytes; a terminal must not obey them. */
+static void clean(char *s)
+{
+	for (; *s != '\0'; s++)
+		if ((unsigned char)*s < 0x20 || *s == 0x7f)
+			*s = '?';
+}
+
 struct prep_verdict *prep_say(struct prep_doctor *d, const struct prep_check *check,
 			      enum prep_verdict_kind kind, const char *subject, const char *fmt,
 			      ...)
@@ -38,6 +46,8 @@ struct prep_verdict *prep_say(struct prep_doctor *d, const struct prep_check *ch
 	va_start(ap, fmt);
 	vsnprintf(v->summary, sizeof(v->summary), fmt, ap);
 	va_end(ap);
+	clean(v->subject);
+	clean(v->summary);
 	return v;
 }
 
@@ -52,6 +62,8 @@ void prep_evidence(struct prep_verdict *v, const char *what, const char *from, c
 	va_start(ap, fmt);
 	vsnprintf(v->evidence[i].value, sizeof(v->evidence[i].value), fmt, ap);
 	va_end(ap);
+	clean(v->evidence[i].what);
+	clean(v->evidence[i].value);
 }
 
 int prep_doctor_run(struct prep_doctor *d, struct ds_err *err)

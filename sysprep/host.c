@@ -4,6 +4,7 @@
  */
 #include "host.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -88,9 +89,11 @@ static void identify_pci(struct prep_link *l)
 		return;
 	const char *dot = strrchr(l->pci, '.');
 	int cage = -1;
+	/* Any other port name is a representor or a virtual function of the same PCI device. */
 	if (strcmp(l->port_name, "p0") == 0 || strcmp(l->port_name, "p1") == 0)
 		cage = l->port_name[1] - '0';
-	else if (dot != NULL && (dot[1] == '0' || dot[1] == '1') && dot[2] == '\0')
+	else if (l->port_name[0] == '\0' && dot != NULL && (dot[1] == '0' || dot[1] == '1') &&
+		 dot[2] == '\0')
 		cage = dot[1] - '0';
 	if (cage < 0)
 		return;
@@ -110,6 +113,15 @@ static void identify_name(struct prep_link *l)
 	}
 }
 
+/* The kernel allows control bytes in a name; what could steer a terminal is no rail of ours. */
+static bool is_plain(const char *name)
+{
+	for (; *name != '\0'; name++)
+		if (!isgraph((unsigned char)*name))
+			return false;
+	return true;
+}
+
 void prep_host_identify(struct prep_host *h)
 {
 	bool here = false;
@@ -119,7 +131,8 @@ void prep_host_identify(struct prep_host *h)
 		l->rail = l->cage = -1;
 		if (l->pci[0] != '\0') {
 			here = true;
-			identify_pci(l);
+			if (is_plain(l->name))
+				identify_pci(l);
 		}
 	}
 	/* A name proves nothing where the real functions are, or could be a moment later. */

@@ -43,10 +43,11 @@ enum prep_identified {
 struct prep_link {
 	int ifindex;
 	char name[IFNAMSIZ];
-	char kind[16];			/* "veth", "" = hardware */
-	uint32_t flags;			/* IFF_* */
-	int carrier;			/* 1, 0, -1 = cannot be read (administratively down) */
-	int master;			/* ifindex of the bridge or bond it belongs to; 0 = none */
+	char kind[16];	/* "veth", "" = hardware */
+	uint32_t flags; /* IFF_* */
+	int carrier;	/* 1, 0, -1 = cannot be read (administratively down) */
+	int master;	/* ifindex of the bridge or bond it belongs to; 0 = none */
+	int lower;	/* ifindex of the link it is made on (VLAN, macvlan); 0 = none */
 	uint32_t mtu, min_mtu, max_mtu; /* 0 = unknown */
 	int sysctl[PREP_SC_N];		/* value; -1 = unknown or not there */
 	/* Fabric facts; rail -1 = not a rail */

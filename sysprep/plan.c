@@ -179,6 +179,14 @@ static int add_rail(const struct prep_conf *c, const struct prep_host *h, const 
 		       cage, rail, states);
 		return ds_err_fix(err, "compare with: lspci -nnk -d 15b3:1021");
 	}
+	for (uint32_t i = 0; i < h->n_link; i++) {
+		const struct prep_link *o = &h->link[i];
+		if (o == l || o->identified == PREP_ID_NONE || o->cage != cage || o->rail != rail)
+			continue;
+		return refuse(c, c->line_cage, "cage", err,
+			      "both %s and %s look like rail %d of cage %d; this is no Spark",
+			      l->name, o->name, rail, cage);
+	}
 	struct prep_rail *r = &p->rail[p->n_rail++];
 	*r = (struct prep_rail){ .rail = rail, .cage = cage, .prefix = 24 };
 	strcpy(r->ifname, l->name);
@@ -297,6 +305,18 @@ static int check_subnet(const struct prep_conf *c, const struct prep_host *h,
 	return 0;
 }
 
+/* A VLAN or macvlan on a rail, however many levels up. */
+static bool stands_on_rail(const struct prep_plan *p, const struct prep_host *h,
+			   const struct prep_link *l)
+{
+	for (int depth = 0; l != NULL && l->lower != 0 && depth < 8; depth++) {
+		if (is_rail(p, h, l->lower))
+			return true;
+		l = prep_host_ifindex(h, l->lower);
+	}
+	return false;
+}
+
 static int check_management(const struct prep_conf *c, const struct prep_host *h,
 			    const struct prep_plan *p, struct ds_err *err)
 {
@@ -309,6 +329,15 @@ static int check_management(const struct prep_conf *c, const struct prep_host *h
 			ds_err_fix(err, "the default route leaves by %s: management = %s", d->name,
 				   d->name);
 		return -1;
+	}
+	if (l->flags & IFF_LOOPBACK)
+		return refuse(c, c->line_management, "management", err,
+			      "%s is the loopback interface; nobody reaches this host by it",
+			      c->management);
+	if (stands_on_rail(p, h, l)) {
+		refuse(c, c->line_management, "management", err,
+		       "%s is made on a rail of this plan, and changes with it", c->management);
+		return ds_err_fix(err, "name an interface outside the fabric");
 	}
 	if (!is_rail(p, h, l->ifindex))
 		return 0;
@@ -337,7 +366,8 @@ static int check_rail(const struct prep_conf *c, const struct prep_host *h,
 		ds_err_set(err, DS_ERR_USAGE, 0, l->name, "plan");
 		ds_err_why(err,
 			   "a default route leaves by this rail; changing it could cut you off");
-		return ds_err_fix(err, "see: ip route show default dev %s", l->name);
+		return ds_err_fix(err, "see: ip %s route show default dev %s",
+				  h->route[i].family == AF_INET6 ? "-6" : "-4", l->name);
 	}
 	return 0;
 }

@@ -121,26 +121,28 @@ static void reset_links(void *arg)
 	((struct probe *)arg)->host->n_link = 0;
 }
 
+static struct nla_policy link_policy[IFLA_MAX + 1] = {
+	[IFLA_IFNAME] = { .type = NLA_STRING, .maxlen = IFNAMSIZ },
+	[IFLA_MTU] = { .type = NLA_U32 },
+	[IFLA_MIN_MTU] = { .type = NLA_U32 },
+	[IFLA_MAX_MTU] = { .type = NLA_U32 },
+	[IFLA_MASTER] = { .type = NLA_U32 },
+	[IFLA_LINK] = { .type = NLA_U32 },
+	[IFLA_CARRIER] = { .type = NLA_U8 },
+	[IFLA_LINKINFO] = { .type = NLA_NESTED },
+	[IFLA_PHYS_PORT_NAME] = { .type = NLA_STRING },
+	[IFLA_PARENT_DEV_NAME] = { .type = NLA_STRING },
+	[IFLA_PARENT_DEV_BUS_NAME] = { .type = NLA_STRING },
+};
+
 static int take_link(const struct nlmsghdr *n, void *arg, struct ds_err *err)
 {
-	static struct nla_policy policy[IFLA_MAX + 1] = {
-		[IFLA_IFNAME] = { .type = NLA_STRING, .maxlen = IFNAMSIZ },
-		[IFLA_MTU] = { .type = NLA_U32 },
-		[IFLA_MIN_MTU] = { .type = NLA_U32 },
-		[IFLA_MAX_MTU] = { .type = NLA_U32 },
-		[IFLA_MASTER] = { .type = NLA_U32 },
-		[IFLA_CARRIER] = { .type = NLA_U8 },
-		[IFLA_LINKINFO] = { .type = NLA_NESTED },
-		[IFLA_PHYS_PORT_NAME] = { .type = NLA_STRING },
-		[IFLA_PARENT_DEV_NAME] = { .type = NLA_STRING },
-		[IFLA_PARENT_DEV_BUS_NAME] = { .type = NLA_STRING },
-	};
 	struct probe *p = arg;
 	struct nlattr *tb[IFLA_MAX + 1];
 	if (n->nlmsg_type != RTM_NEWLINK)
 		return 0;
 	struct ifinfomsg ifi;
-	if (nlmsg_parse((struct nlmsghdr *)n, sizeof(ifi), tb, IFLA_MAX, policy) < 0 ||
+	if (nlmsg_parse((struct nlmsghdr *)n, sizeof(ifi), tb, IFLA_MAX, link_policy) < 0 ||
 	    tb[IFLA_IFNAME] == NULL) {
 		ds_err_set(err, DS_ERR_HOST, EBADMSG, "rtnetlink", "read a link");
 		return -1;
@@ -158,15 +160,20 @@ static int take_link(const struct nlmsghdr *n, void *arg, struct ds_err *err)
 	l->min_mtu = get_u32(tb[IFLA_MIN_MTU]);
 	l->max_mtu = get_u32(tb[IFLA_MAX_MTU]);
 	l->master = (int)get_u32(tb[IFLA_MASTER]);
+	struct nlattr *info[IFLA_INFO_MAX + 1];
+	if (tb[IFLA_LINKINFO] != NULL &&
+	    nla_parse_nested(info, IFLA_INFO_MAX, tb[IFLA_LINKINFO], NULL) == 0)
+		copy_str(l->kind, sizeof(l->kind), info[IFLA_INFO_KIND]);
+	/* A veth's "link" is its peer, and an index of another namespace means nothing here. */
+	if (strcmp(l->kind, "veth") != 0 && tb[IFLA_LINK_NETNSID] == NULL)
+		l->lower = (int)get_u32(tb[IFLA_LINK]);
+	if (l->lower == l->ifindex)
+		l->lower = 0;
 	l->carrier = -1;
 	/* A link that is down reports "no carrier" whatever hangs on it. */
 	if ((l->flags & IFF_UP) && tb[IFLA_CARRIER] != NULL)
 		l->carrier = nla_get_u8(tb[IFLA_CARRIER]) != 0;
 	copy_str(l->port_name, sizeof(l->port_name), tb[IFLA_PHYS_PORT_NAME]);
-	struct nlattr *info[IFLA_INFO_MAX + 1];
-	if (tb[IFLA_LINKINFO] != NULL &&
-	    nla_parse_nested(info, IFLA_INFO_MAX, tb[IFLA_LINKINFO], NULL) == 0)
-		copy_str(l->kind, sizeof(l->kind), info[IFLA_INFO_KIND]);
 	if (tb[IFLA_PARENT_DEV_BUS_NAME] != NULL &&
 	    nla_strcmp(tb[IFLA_PARENT_DEV_BUS_NAME], "pci") == 0)
 		copy_str(l->pci, sizeof(l->pci), tb[IFLA_PARENT_DEV_NAME]);

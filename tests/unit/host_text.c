@@ -47,13 +47,17 @@ static int take_link(struct prep_host *h, char **save)
 			snprintf(l->pci, sizeof(l->pci), "%s", v);
 		else if ((v = option(w, "port")) != NULL)
 			snprintf(l->port_name, sizeof(l->port_name), "%s", v);
+		else if ((v = option(w, "lower")) != NULL && prep_host_link(h, v) != NULL)
+			l->lower = prep_host_link(h, v)->ifindex;
+		else if (strcmp(w, "loopback") == 0)
+			l->flags |= IFF_LOOPBACK;
 		else if ((v = option(w, "master")) != NULL && prep_host_link(h, v) != NULL)
 			l->master = prep_host_link(h, v)->ifindex;
 		else
 			return -1;
 	}
 	if (up) {
-		l->flags = IFF_UP;
+		l->flags |= IFF_UP;
 		l->carrier = carrier;
 	}
 	h->n_link++;

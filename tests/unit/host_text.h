@@ -10,7 +10,8 @@
  * tst_host_text() - fill @h from lines of these forms, "#" starts a comment:
  *   initial                     the host's first network namespace
  *   functions N                 fabric functions on the PCI bus
- *   link NAME [up] [carrier] [mtu=N] [max=N] [pci=BDF] [port=pN] [master=NAME] [ipv6-off] [tuned]
+ *   link NAME [up] [carrier] [loopback] [mtu=N] [max=N] [pci=BDF] [port=pN] [master=NAME]
+ *             [lower=NAME] [ipv6-off] [tuned]
  *                               ifindex is the line's place; without "up" carrier cannot be read;
  *                               "tuned" has the sysctls that we set
  *   addr NAME A/LEN [secondary] [dynamic] [kernel]
