@@ -132,7 +132,7 @@ DEP_RUN   := iproute2 iputils-ping nftables curl procps util-linux ca-certificat
 DEP_TEST  := libcunit1-dev python3-minimal python3 mandoc
 DEP_LINT  := clang clang-format clang-tidy libclang-rt-dev git
 
-.PHONY: all deps deps-lint print-tidy-flags demo check lint fuzz bench man install uninstall clean help unit tests-build
+.PHONY: all deps deps-lint demo check lint fuzz bench man install uninstall clean help unit tests-build
 deps: ## install what building and testing need (lists it first)
 	@tests/deps.sh install '$(DEPS)' '$(DESTDIR)' $(DEP_BUILD) $(DEP_RUN) $(DEP_TEST)
 deps-lint:
@@ -156,8 +156,8 @@ bench: $(BENCHES) all ## measure; prints ratios of one run on this machine
 MAN8 := $(wildcard man/*.8)
 MAN5 := $(wildcard man/*.5)
 MAN7 := $(wildcard man/*.7)
-print-tidy-flags:
-	@echo $(filter-out -MMD -MP -fexcess-precision=standard -ffile-prefix-map%,$(TEST_CF)) -mavx2 -mfma -mf16c
+compile_flags.txt: Makefile
+	@printf '%s\n' $(filter-out -MMD -MP -fexcess-precision=standard -ffile-prefix-map%,$(TEST_CF)) -mavx2 -mfma -mf16c > $@
 man: ## check the man pages
 	$(if $(MAN8)$(MAN5)$(MAN7),mandoc -T lint -W warning $(MAN8) $(MAN5) $(MAN7))
 install: all ## install programs and man pages below DESTDIR/PREFIX; enables and starts nothing

@@ -19,9 +19,10 @@ say FORMAT "${#c[@]} files"
 clang-format --dry-run -Werror "${c[@]}" || bad=1
 
 say TIDY "product sources"
-mapfile -t flags < <(make -s --no-print-directory print-tidy-flags | tr ' ' '\n' | grep -v '^$')
-tidy() { printf '%s\n' "$@" | grep '\.c$' | xargs -r -P "$(nproc)" -n 1 sh -c 'clang-tidy --quiet "$@" -- '"$(printf '%s ' "${flags[@]}")"' 2>/dev/null' sh; }
-tidy $(printf '%s\n' "${c[@]}" | grep -E '^(sysprep|engine|kernels)/') >"/tmp/tidy.$$"
+# One flag per line where clang-tidy (and clangd) look for it: no shell takes quotes away on the way.
+make -s --no-print-directory compile_flags.txt
+printf '%s\n' "${c[@]}" | grep -E '^(sysprep|engine|kernels)/.*\.c$' |
+	xargs -r -P "$(nproc)" -n 1 clang-tidy --quiet 2>/dev/null >"/tmp/tidy.$$"
 if grep -qE '(warning|error):' "/tmp/tidy.$$"; then
 	cat "/tmp/tidy.$$"
 	bad=1
