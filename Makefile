@@ -161,14 +161,15 @@ compile_flags.txt: Makefile
 man: ## check the man pages
 	$(if $(MAN8)$(MAN5)$(MAN7),mandoc -T lint -W warning $(MAN8) $(MAN5) $(MAN7))
 install: all ## install programs and man pages below DESTDIR/PREFIX; enables and starts nothing
-	install -d $(DESTDIR)$(SBINDIR) $(DESTDIR)$(BINDIR) $(DESTDIR)$(MANDIR)/man8 $(DESTDIR)$(MANDIR)/man5
+	install -d $(DESTDIR)$(SBINDIR) $(DESTDIR)$(BINDIR) $(DESTDIR)$(MANDIR)/man8 $(DESTDIR)$(MANDIR)/man5 $(DESTDIR)$(MANDIR)/man7
 	install -m 0755 $(B)/dsprep $(DESTDIR)$(SBINDIR)/dsprep
 	install -m 0755 $(B)/dsengine $(DESTDIR)$(BINDIR)/dsengine
 	$(if $(MAN8),install -m 0644 $(MAN8) $(DESTDIR)$(MANDIR)/man8/)
 	$(if $(MAN5),install -m 0644 $(MAN5) $(DESTDIR)$(MANDIR)/man5/)
+	$(if $(MAN7),install -m 0644 $(MAN7) $(DESTDIR)$(MANDIR)/man7/)
 uninstall: ## remove what install put there
 	rm -f $(DESTDIR)$(SBINDIR)/dsprep $(DESTDIR)$(BINDIR)/dsengine
-	rm -f $(patsubst man/%,$(DESTDIR)$(MANDIR)/man8/%,$(MAN8)) $(patsubst man/%,$(DESTDIR)$(MANDIR)/man5/%,$(MAN5))
+	rm -f $(patsubst man/%,$(DESTDIR)$(MANDIR)/man8/%,$(MAN8)) $(patsubst man/%,$(DESTDIR)$(MANDIR)/man5/%,$(MAN5)) $(patsubst man/%,$(DESTDIR)$(MANDIR)/man7/%,$(MAN7))
 clean: ## remove the build folder
 	rm -rf $(B)
 help: ## this list

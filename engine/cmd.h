@@ -23,6 +23,9 @@ struct eng_cmd {
 /** cmd_generate() - one prompt, one answer; ranks are forked here. */
 int cmd_generate(int argc, char **argv);
 
+/** cmd_serve() - the daemon: rank 0 answers HTTP, the others follow it. */
+int cmd_serve(int argc, char **argv);
+
 /** cmd_keygen() - make a secret for the ranks of a group. */
 int cmd_keygen(int argc, char **argv);
 

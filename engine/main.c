@@ -11,6 +11,7 @@
 
 /* clang-format off */
 static const struct eng_cmd cmds[] = {
+	{ "serve",    "answer chat requests over HTTP, alone or with other ranks", cmd_serve },
 	{ "generate", "answer one prompt, then end",                               cmd_generate },
 	{ "keygen",   "make the secret that all ranks share",                      cmd_keygen },
 	{ NULL, NULL, NULL },

@@ -1,0 +1,68 @@
+/*
+ * group.c - this rank's place among the others.
+ */
+#include "group.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "hostreport.h"
+#include "log.h"
+#include "tp_paths.h"
+
+static int fill_paths(struct group *g, const struct eng_settings *s, struct ds_err *err)
+{
+	const char *addr[TP_WORLD_MAX];
+	struct host_report hr;
+	const struct host_report *have = &hr;
+	struct ds_err absent = { 0 };
+	for (uint32_t r = 0; r < TP_WORLD_MAX; r++)
+		addr[r] = s->addr[r];
+	if (host_report_read(s->host_report, &hr, &absent) != 0) {
+		if (absent.sys != ENOENT) {
+			*err = absent;
+			return -1;
+		}
+		ds_log(DS_LOG_INFO, "group",
+		       "no host report at %s: one path, between the rank.N addresses",
+		       s->host_report);
+		have = NULL;
+	}
+	return tp_paths_fill(&g->tc, addr, have, err);
+}
+
+int group_init(struct group *g, const struct eng_settings *s, const struct eng_conf *conf,
+	       const uint8_t *secret, struct ds_err *err)
+{
+	*g = (struct group){ .tc = { .rank = (uint32_t)s->rank,
+				     .world = (uint32_t)s->world,
+				     .listen_fd = -1,
+				     .path_listen_fd = -1,
+				     .connect_ms = GROUP_TRY_MS } };
+	if (fill_paths(g, s, err) != 0)
+		return -1;
+	if (eng_state_text(conf, s->kernels[0] != '\0' ? s->kernels : NULL,
+			   (enum kern_numerics)s->numerics, g->tc.world, KERN_LEAVES_MAX,
+			   g->tc.state, sizeof(g->tc.state), err) != 0)
+		return -1;
+	memcpy(g->tc.secret, secret, sizeof(g->tc.secret));
+	return 0;
+}
+
+int group_form(struct group *g, struct ds_err *err)
+{
+	g->tp = tp_open(&g->tc, err);
+	return g->tp != NULL ? 0 : -1;
+}
+
+void group_leave(struct group *g)
+{
+	tp_close(g->tp);
+	g->tp = NULL;
+}
+
+void group_fini(struct group *g)
+{
+	group_leave(g);
+	explicit_bzero(&g->tc, sizeof(g->tc));
+}
