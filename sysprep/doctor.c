@@ -117,6 +117,15 @@ int prep_doctor_exit(const struct prep_doctor *d)
 	return c.severity[PREP_SEV_WARNING] > 0 ? 1 : 0;
 }
 
+/* How the fabric interfaces were told: all by one of the two (design.md 3.1); none: NONE. */
+static enum prep_identified identified(const struct prep_doctor *d)
+{
+	for (uint32_t i = 0; i < d->host->n_link; i++)
+		if (d->host->link[i].identified != PREP_ID_NONE)
+			return d->host->link[i].identified;
+	return PREP_ID_NONE;
+}
+
 /* ----------------------------- text ----------------------------- */
 
 static void print_finding(const struct prep_verdict *v, bool color, struct ds_buf *out)
@@ -167,6 +176,8 @@ void prep_doctor_print(const struct prep_doctor *d, bool all, bool color, struct
 				      v->subject, v->summary);
 	}
 	print_undetermined(d, out);
+	if (identified(d) == PREP_ID_NAME)
+		ds_buf_puts(out, "fabric interfaces identified by name, not by PCI id\n");
 	struct counts c = count(d);
 	ds_buf_printf(
 		out,
@@ -231,6 +242,10 @@ void prep_doctor_json(const struct prep_doctor *d, const char *time, struct ds_b
 	ds_json_kint(&j, "format", 1);
 	ds_json_kstr(&j, "node", node);
 	ds_json_kstr(&j, "time", time);
+	ds_json_kstr(&j, "identified_by",
+		     identified(d) == PREP_ID_PCI    ? "pci"
+		     : identified(d) == PREP_ID_NAME ? "name"
+						     : NULL);
 	if (d->refused != NULL)
 		ds_json_kstr(&j, "plan_refused", d->refused);
 	ds_json_key(&j, "checks");

@@ -107,6 +107,7 @@ fi
 conf
 fresh
 expect "healthy rails: no finding"
+dsprep doctor 2>/dev/null | grep -q "identified by name" && dsprep -j doctor 2>/dev/null | grep -q '"identified_by": "name"' && ok "the doctor says that names were believed" || no "the doctor says that names were believed"
 state >"$W/before"
 dsprep doctor >/dev/null 2>&1
 dsprep plan >/dev/null 2>&1
