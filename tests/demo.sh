@@ -101,7 +101,7 @@ dsprep_on() { # dsprep_on a|b ARGUMENTS...
 start_engine() { # start_engine RANK
 	local node=a ns=$A
 	[ "$1" = 1 ] && node=b ns=$Z
-	ip netns exec "$ns" "$RUN/dsengine" serve -c "$RUN/$node/dsengine.conf" --user "$ENGINE_UID" >"$RUN/rank$1.log" 2>&1 &
+	ip netns exec "$ns" "$RUN/dsengine" serve -c "$RUN/$node/dsengine.conf" --secret-file "$RUN/$node/secret" --user "$ENGINE_UID" >"$RUN/rank$1.log" 2>&1 &
 	PIDS+=($!)
 }
 health() { in_a curl -s -m 2 http://127.0.0.1:8000/health; }
