@@ -216,7 +216,7 @@ def generate(text, n, **fields):
 
 
 STORY = "Tell me a story about Ada the fox, with a red lamp near the river and Ben."
-LONG = "Copy this text: " + "lamp river fox moon " * 600  # some thousands of tokens: seconds of prefill
+LONG = "Copy this text: " + "lamp river fox moon " * 120  # seconds of prefill
 
 
 # -------------------------------------------------------------------------------- tests
@@ -424,6 +424,7 @@ def test_garbage(s):
                        ("a negative length", b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n"),
                        ("two lengths", b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello")):
         with socket.create_connection(("127.0.0.1", s.port), timeout=PATIENCE_S) as k:
+            k.settimeout(2)  # a request that is not whole may be kept until the server's own time limit
             try:
                 k.sendall(data)
                 k.shutdown(socket.SHUT_WR)
@@ -595,7 +596,10 @@ def refusals():
     for args in (("--draft", "on"), ("--spawn", "2"), ("--port", "x"), ("--port", "0"), ("--nonsense",)):
         code, said = run("-m", opt.model, *args)
         check(f"{' '.join(args)} is a usage error", code == 64 and said, (code, said))
-    code, said = run("-m", os.path.join(opt.dir, "no-model"), "--port", "1")
+    with socket.socket() as k:
+        k.bind(("127.0.0.1", 0))
+        free = k.getsockname()[1]
+    code, said = run("-m", os.path.join(opt.dir, "no-model"), "--port", str(free))
     check("a missing model is named", code == 1 and b"no-model" in said, (code, said))
     with socket.socket() as k:
         k.bind(("127.0.0.1", 0))
@@ -607,10 +611,12 @@ def refusals():
 def attempt(f, *args):
     if opt.only and opt.only not in f.__name__:
         return
+    start = time.monotonic()
     try:
         f(*args)
     except Exception:  # a test that cannot go on is a failed test; the others run
         check(f.__name__, False, traceback.format_exc()[-1500:])
+    print(f"{f.__name__}: {time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
 
 
 def main():
