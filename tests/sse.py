@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """sse.py: prints a chat stream as it comes, times it, and can run a command in the middle of it.
 
-    curl -sN ... | sse.py --text FILE --json FILE [--after N --run CMD]
+    sse.py --text FILE --json FILE [--after N --run CMD] -- curl -sN ...
 
-Reads the event stream of /v1/chat/completions on standard input. Content goes to standard output as
+Runs the command, whose output is the event stream of /v1/chat/completions. (In a pipe the command would
+be done before this interpreter is up, and every time measured here would be wrong.) Content goes to standard output as
 it arrives and whole into --text; --json gets counts and times: tokens, seconds to the first, tokens per
-second, the longest pause and, with --after, the pause behind the command (from its end to the next token)
-and how many tokens came after it. Exit 1 if the stream ends without [DONE] or carries an error.
+second, the longest pause and, with --after, the longest pause behind the command (from its end on) and how many tokens came after it. Exit 1 if the stream ends without [DONE] or carries an error.
 """
 import argparse
 import json
@@ -20,13 +20,15 @@ ap.add_argument("--json")
 ap.add_argument("--after", type=int, default=0)
 ap.add_argument("--run")
 ap.add_argument("--quiet", action="store_true")
+ap.add_argument("command", nargs="+")
 o = ap.parse_args()
 
+client = subprocess.Popen(o.command, stdout=subprocess.PIPE)
 start = last = time.monotonic()
 first = cut = gap_after_cut = None
 tokens = after = 0
 longest, text, done, error, usage = 0.0, [], False, None, None
-for raw in sys.stdin.buffer:
+for raw in client.stdout:
     line = raw.decode("utf-8", "replace").rstrip("\r\n")
     if not line.startswith("data:"):
         continue
@@ -50,11 +52,11 @@ for raw in sys.stdin.buffer:
             first = now - start
         else:
             longest = max(longest, now - last)
-        last = now
+        before, last = last, now
         if cut is not None:
             after += 1
-            if gap_after_cut is None:
-                gap_after_cut = now - cut
+            # What was on its way already comes at once; the stall, if there is one, comes later.
+            gap_after_cut = max(gap_after_cut or 0.0, now - max(before, cut))
         text.append(piece)
         if not o.quiet:
             sys.stdout.write(piece)
@@ -62,6 +64,8 @@ for raw in sys.stdin.buffer:
         if o.after and tokens == o.after and o.run:
             subprocess.run(o.run, shell=True, check=True)
             cut = time.monotonic()
+client.stdout.close()
+client.wait()
 seconds = max(last - start - (first or 0), 1e-9)
 if not o.quiet:
     print()
