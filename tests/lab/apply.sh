@@ -1,0 +1,443 @@
+#!/bin/bash
+# apply.sh: dsprep apply and undo, the real program in network namespaces made here, netlink real, files
+# below a temporary root. Prints "ok ...", "not ok ..." lines. Needs root; exit 77 otherwise.
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+B=${B:-build}
+D=$PWD/$B/dsprep
+[ "$(id -u)" = 0 ] || { echo "needs root to make network namespaces"; exit 77; }
+ip netns list >/dev/null 2>&1 || { echo "needs iproute2 with ip netns"; exit 77; }
+[ -x "$D" ] || { echo "not built: $D" >&2; exit 2; }
+
+A=dsapply-a-$$ P=dsapply-p-$$ O=dsapply-o-$$
+W=$(mktemp -d /tmp/dsapply.XXXXXX) || exit 2
+R=$W/root
+R0=enp1s0f0np0 R1=enP2p1s0f0np0 M=enP7s7
+bad=0
+pids=()
+clean_up() {
+	trap '' INT TERM HUP
+	for p in "${pids[@]:-}"; do [ -n "$p" ] && kill -9 "$p" 2>/dev/null; done
+	for n in $A $P $O; do ip netns del $n 2>/dev/null; done
+	rm -rf "$W"
+}
+trap clean_up EXIT
+trap 'exit 130' INT TERM HUP
+
+ok() { echo "ok $*"; }
+no() {
+	echo "not ok $*"
+	sed 's/^/   /' "$W/out" | tail -n 8
+	bad=1
+}
+t() { # t TEXT COMMAND...: one test line
+	local text=$1
+	shift
+	if "$@"; then ok "$text"; else no "$text"; fi
+}
+a() { ip netns exec $A "$@"; }
+dsprep() { a "$D" -c "$W/conf" --root "$R" "$@" </dev/null >"$W/out" 2>&1; }
+# rc WANTED ARGUMENTS...: dsprep exits so
+rc() {
+	local want=$1 got
+	shift
+	dsprep "$@"
+	got=$?
+	[ $got = "$want" ] && return 0
+	echo "exit $got, wanted $want" >>"$W/out"
+	return 1
+}
+says() { grep -qE -- "$1" "$W/out"; }
+
+make_node() {
+	ip netns del $A 2>/dev/null
+	ip netns del $P 2>/dev/null
+	ip netns add $A && ip netns add $P || exit 2
+	ip -n $A link set lo up
+	for i in $R0 $R1 $M; do
+		ip -n $A link add $i type veth peer name $i netns $P
+		ip -n $P link set $i up
+		ip -n $A link set $i up
+	done
+	ip -n $A addr add 192.0.2.1/24 dev $M
+	ip -n $A route add default via 192.0.2.2
+	settled
+}
+settled() { # duplicate address detection is over
+	for _ in $(seq 60); do
+		ip -n $A -6 addr show tentative | grep -q inet6 || return 0
+		sleep 0.1
+	done
+	return 1
+}
+state() {
+	ip -n $A -j -d link show | sed 's/"qdisc":"[a-z]*",//g'
+	ip -n $A -j addr show
+	ip -n $A route show table all | sort	# a set: the order is that of coming
+	ip -n $A -6 route show table all | sort
+	a sh -c 'grep -r . /proc/sys/net/ipv4/conf/en* /proc/sys/net/ipv6/conf/en*' 2>/dev/null | grep -v stable_secret | sort
+}
+back() { settled; state >"$W/now"; cmp -s "$W/before" "$W/now" || { diff "$W/before" "$W/now" | cut -c1-600 >>"$W/out"; return 1; }; }
+tree() { (cd "$R" && find . -printf '%p %i %T@ %C@ %m %s\n' | sort); }
+write_conf() { printf '[cluster]\nshape = pair\nnodes = 2\nnode = %s\nmanagement = %s\n[apply]\nsettle_s = %s\n' "${2:-1}" $M "$1" >"$W/conf"; }
+fresh() { # nothing applied, nothing recorded
+	rm -rf "$R"
+	mkdir "$R"
+	write_conf 1
+}
+
+make_node
+fresh
+state >"$W/before"
+
+# ------------------------------------------------------------------ who may, and how
+not_root() {
+	setpriv --reuid 65534 --regid 65534 --clear-groups "$D" -c "$W/conf" --root "$R" "$@" </dev/null >"$W/out" 2>&1
+	[ $? = 77 ] && says 'root'
+}
+chmod 755 "$W"
+t "apply without root: 77, named" not_root apply --yes
+t "undo without root: 77, named" not_root undo
+no_cap() {
+	a setpriv --bounding-set -net_admin --inh-caps -net_admin "$D" -c "$W/conf" --root "$R" apply --yes </dev/null >"$W/out" 2>&1
+	[ $? = 77 ] && says 'CAP_NET_ADMIN'
+}
+t "apply as root without CAP_NET_ADMIN: 77, named" no_cap
+t "apply without --yes and without a terminal: 64" rc 64 apply
+t "  and nothing was done" test -z "$(ls -A "$R")"
+t "unknown option: 64" rc 64 apply --force
+t "apply -n only plans: 3" rc 3 apply -n --yes
+t "  and wrote nothing" test -z "$(ls -A "$R")"
+plan_without_caps() {
+	a "$D" -c "$W/conf" --root "$R" plan >"$W/plan1" 2>&1
+	a setpriv --bounding-set -all --inh-caps -all "$D" -c "$W/conf" --root "$R" plan >"$W/out" 2>&1
+	cmp -s "$W/plan1" "$W/out"
+}
+t "plan says the same with no capability at all" plan_without_caps
+t "undo with nothing to undo: 0" rc 0 undo
+t "undo of an unknown number: 64" rc 64 undo 7
+t "undo of no number: 64" rc 64 undo seven
+
+# ------------------------------------------------------------------ apply, again, undo
+t "apply: 0" rc 0 apply --yes
+t "  plan is empty afterwards" rc 0 plan
+report() { python3 - "$R/run/dsprep/host.json" <<'PY'
+import json, os, stat, sys
+r = json.load(open(sys.argv[1]))
+assert r["format"] == 1 and r["node"] == 1 and r["nodes"] == 2 and r["shape"] == "pair", r
+assert r["boot_id"] == open("/proc/sys/kernel/random/boot_id").read().strip()
+assert [(x["rail"], x["netdev"], x["ipv4"], x["mtu"], x["identified_by"], x["edge"]) for x in r["rails"]] == [
+    (0, "enp1s0f0np0", "10.200.0.1/24", 9000, "name", "1-2"), (1, "enP2p1s0f0np0", "10.200.1.1/24", 9000, "name", "1-2")], r
+assert all(x["gid"] is None and x["gid_index"] is None for x in r["rails"])
+assert r["rails"][1]["peers"] == [{"node": 2, "ipv4": "10.200.1.2"}]
+assert stat.S_IMODE(os.stat(sys.argv[1]).st_mode) == 0o644
+assert stat.S_IMODE(os.stat(os.path.dirname(sys.argv[1])).st_mode) == 0o755
+PY
+}
+t "  host.json says what there is, 0644" report
+modes() { [ "$(stat -c %a "$R/var/lib/dsprep")$(stat -c %a "$R/var/lib/dsprep/journal/1")$(stat -c %a "$R/var/lib/dsprep/journal/1/log")" = 700700600 ]; }
+t "  the journal is for root alone" modes
+quiet_second() {
+	local mon before after
+	tree >"$W/tree1"
+	ip netns exec $A ip monitor all >"$W/monitor" 2>&1 &
+	mon=$!
+	pids+=($mon)
+	sleep 0.5
+	rc 0 apply --yes && says 'nothing to do' || { kill $mon; return 1; }
+	sleep 0.3
+	before=$(wc -c <"$W/monitor")
+	ip -n $A link set $M alias seen	# proves that the monitor sees
+	sleep 0.3
+	after=$(wc -c <"$W/monitor")
+	ip -n $A link set $M alias ""
+	kill $mon
+	wait $mon 2>/dev/null
+	tree >"$W/tree2"
+	cat "$W/monitor" >>"$W/out"
+	[ "$before" = 0 ] && [ "$after" -gt 0 ] && cmp -s "$W/tree1" "$W/tree2"
+}
+t "second apply: no netlink event, no inode, no mtime changes" quiet_second
+t "undo: 0" rc 0 undo
+t "  kernel state is as before" back
+t "  host.json went with it" test ! -e "$R/run/dsprep/host.json"
+t "undo again: nothing, 0" rc 0 undo
+down_before() {
+	ip -n $A link set $R0 down
+	ip -n $A link set $R1 down
+	state >"$W/b2"
+	rc 0 apply --yes && [ "$(ip -n $A -6 addr show dev $R0 scope link)" = "" ] && rc 0 undo
+	local r=$?
+	state >"$W/now"
+	cmp -s "$W/b2" "$W/now" || r=1
+	ip -n $A link set $R0 up
+	ip -n $A link set $R1 up
+	settled
+	return $r
+}
+t "rails that were down go down again; up, they made no link-local address" down_before
+make_node; fresh; state >"$W/before"
+
+terminal() { # terminal ANSWER WANTED: apply on a pseudo terminal
+	python3 - "$1" "$2" ip netns exec $A "$D" -c "$W/conf" --root "$R" apply >"$W/out" 2>&1 <<'PY'
+import os, pty, sys, select
+answer, want, argv = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+pid, fd = pty.fork()
+if pid == 0:
+    os.execvp(argv[0], argv)
+seen, sent = b"", False
+while True:
+    r, _, _ = select.select([fd], [], [], 20)
+    if not r:
+        os.kill(pid, 9)
+        break
+    try:
+        part = os.read(fd, 4096)
+    except OSError:
+        break
+    if not part:
+        break
+    seen += part
+    if b"[y/N]" in seen and not sent:
+        os.write(fd, answer.encode() + b"\n")
+        sent = True
+_, st = os.waitpid(pid, 0)
+print(seen.decode())
+sys.exit(0 if sent and os.waitstatus_to_exitcode(st) == want else 1)
+PY
+}
+t "on a terminal it asks; no: nothing was changed" terminal n 1
+t "  really nothing" back
+t "on a terminal it asks; y: applied" terminal y 0
+t "  and undone" rc 0 undo
+
+# ------------------------------------------------------------------ several applies
+two_applies() {
+	rc 0 apply --yes || return 1
+	state >"$W/one"
+	cp "$R/run/dsprep/host.json" "$W/report1"
+	write_conf 1 2
+	rc 0 apply --yes || return 1
+	[ "$(ls "$R/var/lib/dsprep/journal" | tail -n 1)" = "$(($(ls "$R/var/lib/dsprep/journal" | head -n 1) + 1))" ]
+}
+fresh
+t "a changed config is a second apply" two_applies
+t "undo of the older is refused, naming the newer" rc 1 undo 1
+t "  by number" says 'newer applies stand on it: 2'
+after_one() { settled; state >"$W/now"; cmp -s "$W/one" "$W/now" && cmp -s "$W/report1" "$R/run/dsprep/host.json"; }
+t "undo takes the newest: state and report of the first are back" rc 0 undo
+t "  exactly" after_one
+t "second one again, then undo --all" rc 0 apply --yes
+t "  takes both" rc 0 undo --all
+t "  and all is as before" back
+write_conf 1
+restored() { # an apply that only restores belongs to the one that it restores
+	fresh
+	rc 0 apply --yes || return 1
+	ip -n $A link set $R0 mtu 1500
+	ip -n $A addr del 10.200.1.1/24 dev $R1
+	rm "$R/run/dsprep/host.json"
+	rc 0 apply --yes && [ "$(ls "$R/var/lib/dsprep/journal")" = 1 ] && rc 0 undo
+}
+t "an apply that only restores is undone together with what it restores" restored
+t "  all is as before" back
+replug() { # the interface goes and comes back under the same name
+	fresh
+	rc 0 apply --yes || return 1
+	ip -n $A link del $R0
+	ip -n $A link add $R0 type veth peer name $R0 netns $P
+	ip -n $P link set $R0 up
+	ip -n $A link set $R0 up
+	settled
+	state >"$W/b2"
+	rc 0 apply --yes && [ "$(ls "$R/var/lib/dsprep/journal")" = 1 ] || return 1
+	rc 0 undo || return 1
+	a cat /proc/sys/net/ipv4/conf/$R0/arp_ignore /proc/sys/net/ipv4/conf/$R1/arp_ignore | tr -d '\n' | grep -q 00 || return 1
+	[ "$(ip -n $A -4 addr show dev $R0)$(ip -n $A -4 addr show dev $R1)" = "" ] && [ "$(cat "$W/out" | grep -c 'gone with its interface')" -gt 3 ]
+}
+t "a replugged interface is prepared again, and one undo takes back both" replug
+make_node; fresh; state >"$W/before"
+
+# ------------------------------------------------------------------ other boots and namespaces
+other_boot() {
+	echo 11111111-2222-3333-4444-555555555555 >"$W/boot_id"
+	a unshare -m sh -c "mount --bind $W/boot_id /proc/sys/kernel/random/boot_id && exec $D -c $W/conf --root $R $*" >"$W/out" 2>&1 </dev/null
+}
+void_records() {
+	rc 0 apply --yes || return 1
+	settled; state >"$W/b2"
+	other_boot undo || return 1
+	settled; state >"$W/now"
+	says 'of another boot' && cmp -s "$W/b2" "$W/now" && [ ! -e "$R/run/dsprep/host.json" ]
+}
+t "network records of another boot are void; the report file is not" void_records
+make_node; fresh; state >"$W/before"
+other_ns() {
+	rc 0 apply --yes || return 1
+	ip netns add $O
+	ip netns exec $O "$D" -c "$W/conf" --root "$R" undo >"$W/out" 2>&1
+	local r=$?
+	ip netns del $O
+	[ $r = 1 ] && says 'network namespace' && says 'journal/1/log' && rc 0 undo
+}
+t "a journal of another network namespace is refused by name" other_ns
+t "  and undone in its own" back
+
+# ------------------------------------------------------------------ what somebody else changed
+foreign_change() {
+	fresh
+	rc 0 apply --yes || return 1
+	ip -n $A link set $R0 mtu 4000
+	a sysctl -qw net.ipv4.conf.$R1.arp_announce=1
+	rc 1 undo && says "mtu 9000 on $R0.*LEFT" && says "arp_announce = 2 on $R1.*LEFT" &&
+		[ "$(ip -n $A -j link show $R0 | jq -r '.[0].mtu')" = 4000 ] && [ "$(a cat /proc/sys/net/ipv4/conf/$R1/arp_announce)" = 1 ] &&
+		[ "$(ip -n $A -4 addr show dev $R0)" = "" ] && rc 0 undo
+}
+t "undo leaves and names what somebody else changed, and does the rest" foreign_change
+ip -n $A link set $R0 mtu 1500
+a sysctl -qw net.ipv4.conf.$R1.arp_announce=0
+t "  nothing else is left" back
+already() {
+	fresh
+	rc 0 apply --yes || return 1
+	ip -n $A addr del 10.200.0.1/24 dev $R0
+	a sysctl -qw net.ipv4.conf.$R0.arp_ignore=0
+	rm "$R/run/dsprep/host.json"
+	rc 0 undo
+}
+t "a thing already gone is fine" already
+t "  all is as before" back
+changed_report() {
+	fresh
+	rc 0 apply --yes || return 1
+	echo >>"$R/run/dsprep/host.json"
+	rc 1 undo && says 'host.json.*LEFT' && [ -e "$R/run/dsprep/host.json" ]
+}
+t "a report that somebody else edited is left and named" changed_report
+t "  all else is as before" back
+
+# ------------------------------------------------------------------ signals, management, locks
+sig() { # sig NAME: sent while it watches
+	fresh
+	write_conf 20
+	ip netns exec $A "$D" -c "$W/conf" --root "$R" apply --yes </dev/null >"$W/out" 2>&1 &
+	local p=$! r
+	pids+=($p)
+	for _ in $(seq 100); do grep -q watching "$W/out" && break; sleep 0.05; done
+	kill -"$1" $p
+	wait $p
+	r=$?
+	[ $r = 4 ] && says "SIG$1" && back && [ ! -e "$R/run/dsprep/host.json" ] && rc 0 undo && says 'nothing to undo'
+}
+for s in INT TERM HUP; do t "SIG$s while it watches: reverted, 4" sig $s; done
+lose() { # lose SECONDS DO UNDO: management damaged for so long while it watches; sets r
+	fresh
+	write_conf "${4:-20}"
+	ip netns exec $A "$D" -c "$W/conf" --root "$R" apply --yes </dev/null >"$W/out" 2>&1 &
+	local p=$!
+	pids+=($p)
+	for _ in $(seq 100); do grep -q watching "$W/out" && break; sleep 0.05; done
+	eval "$2"
+	if [ "$1" != ever ]; then sleep "$1"; eval "$3"; fi
+	wait $p
+	r=$?
+	[ "$1" != ever ] || eval "$3"
+}
+carrier() { lose ever "ip -n $P link set $M down" "ip -n $P link set $M up" && [ $r = 4 ] && says 'carrier gone' && back; }
+address() { lose ever "ip -n $A addr del 192.0.2.1/24 dev $M" "ip -n $A addr add 192.0.2.1/24 dev $M; ip -n $A route add default via 192.0.2.2" && [ $r = 4 ] && says 'address 192.0.2.1 gone' && back; }
+route() { lose ever "ip -n $A route del default" "ip -n $A route add default via 192.0.2.2" && [ $r = 4 ] && says 'route 0.0.0.0/0 gone' && back; }
+blink() { lose 1 "ip -n $A route del default" "ip -n $A route add default via 192.0.2.2" 4 && [ $r = 0 ] && rc 0 undo && back; }
+t "management loses its carrier: reverted, 4" carrier
+t "management loses its address: reverted, 4" address
+t "management loses its route: reverted, 4" route
+t "a loss of one second is survived" blink
+two_at_once() {
+	fresh
+	write_conf 5
+	ip netns exec $A "$D" -c "$W/conf" --root "$R" apply --yes </dev/null >"$W/first" 2>&1 &
+	local p=$! r1
+	pids+=($p)
+	for _ in $(seq 100); do grep -q watching "$W/first" && break; sleep 0.05; done
+	rc 75 apply --yes && says "pid $p" && rc 75 undo && says "pid $p"
+	r1=$?
+	wait $p || r1=1
+	rc 0 undo || r1=1
+	return $r1
+}
+t "two at once: the second exits 75 and names the holder" two_at_once
+t "  all is as before" back
+
+# ------------------------------------------------------------------ damage
+damage() { # damage TEXT COMMAND: done to the log of a standing apply
+	fresh
+	rc 0 apply --yes || return 1
+	settled
+	state >"$W/b2"
+	cp -a "$R/var/lib/dsprep/journal/1" "$W/saved"
+	eval "$1"
+	local r=0
+	rc 1 undo && says 'journal/1/log' && says 'damaged|newer' || r=1
+	write_conf 1 2
+	rc 1 apply --yes && says 'journal/1/log' || r=1
+	state >"$W/now"
+	cmp -s "$W/b2" "$W/now" || r=1
+	write_conf 1
+	rm -rf "$R/var/lib/dsprep/journal/1"
+	mv "$W/saved" "$R/var/lib/dsprep/journal/1"
+	cp "$W/out" "$W/out.kept"
+	rc 0 undo && back || r=1
+	cp "$W/out.kept" "$W/out"
+	return $r
+}
+L=$R/var/lib/dsprep/journal/1/log
+flip() { python3 -c 'import sys; f=open(sys.argv[1],"r+b"); d=bytearray(f.read()); i=int(len(d)*float(sys.argv[2])); d[i]^=1<<int(sys.argv[3]); f.seek(0); f.write(d)' "$L" "$1" "$2"; }
+t "a flipped bit in the middle: refused by name, nothing done" damage "flip 0.5 3"
+t "a flipped bit in the first length" damage "flip 0 7"
+t "a flipped bit at the end" damage "flip 0.9999 0"
+t "a journal cut in half" damage "truncate -s \$((\$(stat -c %s $L) / 2)) $L"
+t "a journal cut by one byte" damage "truncate -s -1 $L"
+t "an emptied journal" damage "truncate -s 0 $L"
+t "a damaged commit mark" damage "echo '{}' >$R/var/lib/dsprep/journal/1/committed"
+t "a journal of a newer format" damage "python3 -c 'import sys,struct
+d=open(\"$L\",\"rb\").read(); n=d[0]|d[1]<<8; j=d[8:8+n].replace(b\"\\\"format\\\": 1\",b\"\\\"format\\\": 2\")
+c=0xffffffff
+for x in j:
+    c^=x
+    for _ in range(8): c=(c>>1)^(0x82f63b78 if c&1 else 0)
+open(\"$L\",\"wb\").write(struct.pack(\"<HHI\",n,n^0xffff,c^0xffffffff)+j+d[8+n:])'; rm $R/var/lib/dsprep/journal/1/committed"
+
+# ------------------------------------------------------------------ hostile trees
+hostile() { # hostile COMMAND: the tree below the root leads elsewhere
+	fresh
+	mkdir "$W/elsewhere" 2>/dev/null
+	eval "$1"
+	rc 1 apply --yes && [ -z "$(ls -A "$W/elsewhere")" ] && back
+}
+t "run is a symlink: refused" hostile "ln -s $W/elsewhere $R/run"
+t "run/dsprep is a symlink: refused" hostile "mkdir $R/run; ln -s $W/elsewhere $R/run/dsprep"
+t "the journal directory is a symlink: refused" hostile "mkdir -p $R/var/lib/dsprep; chmod 700 $R/var/lib/dsprep; ln -s $W/elsewhere $R/var/lib/dsprep/journal"
+t "run/dsprep belongs to somebody else: refused" hostile "mkdir -p $R/run/dsprep; chown 65534 $R/run/dsprep"
+t "host.json is a symlink: refused, all put back" hostile "mkdir -p $R/run/dsprep; ln -s $W/elsewhere/x $R/run/dsprep/host.json"
+t "host.json is a FIFO: refused, all put back" hostile "mkdir -p $R/run/dsprep; mkfifo $R/run/dsprep/host.json"
+t "the lock is a FIFO: refused" hostile "mkdir -p $R/run/dsprep; mkfifo -m 600 $R/run/dsprep/lock"
+
+# ------------------------------------------------------------------ kills at random instants
+random_kills() {
+	fresh
+	local i p n=0
+	for i in $(seq 20); do
+		ip netns exec $A "$D" -q -c "$W/conf" --root "$R" apply --yes </dev/null >"$W/out" 2>&1 &
+		p=$!
+		pids+=($p)
+		sleep "0.0$((RANDOM % 10))$((RANDOM % 10))"
+		kill -9 $p 2>/dev/null && n=$((n + 1))
+		wait $p 2>/dev/null
+		if [ $((i % 5)) = 0 ]; then
+			rc 0 apply --yes && rc 0 plan || return 1
+		fi
+		rc 0 undo && back && [ ! -e "$R/run/dsprep/host.json" ] || { echo "kill $i" >>"$W/out"; return 1; }
+	done
+	[ $n -ge 15 ]
+}
+t "killed at twenty random instants: undo or apply reaches the right state" random_kills
+exit $bad
