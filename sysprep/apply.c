@@ -86,8 +86,11 @@ static int recover(struct apply *ap, struct ds_err *err)
 
 /* ------------------------------- which journal ------------------------------- */
 
+/* The address that the kernel makes may be another one each time; that it goes is the same step. */
 static bool same_step(const struct prep_op *a, const struct prep_op *b)
 {
+	if (b->kind == PREP_OP_ADDR_DEL && b->family == AF_INET6)
+		return strcmp(a->ifname, b->ifname) == 0;
 	return a->kind == b->kind && strcmp(a->ifname, b->ifname) == 0 && a->value == b->value &&
 	       a->family == b->family && a->prefix == b->prefix &&
 	       memcmp(&a->addr, &b->addr, sizeof(a->addr)) == 0 &&

@@ -33,6 +33,8 @@
 #define IFA_PROTO_ATTR 11
 
 #define LINKLOCALS_MAX 64
+#define DAD_WAIT_MS    4000
+#define DAD_LOOK_MS    50
 
 /* ------------------------------- looking ------------------------------- */
 
@@ -818,30 +820,6 @@ int prep_op_do(struct prep_op_ctx *x, const struct prep_op *op, struct ds_err *e
 	return r == NULL ? prep_op_check(op, err) : run(x, op, r->act, r->cap, err);
 }
 
-static void sleep_ms(int ms)
-{
-	/* A signal may cut it short; the callers' loops are bounded and look again. */
-	poll(NULL, 0, ms);
-}
-
-/*
- * Duplicate address detection takes a second, and the address is not usable before. An undo that
- * returned earlier would leave a state that differs from the one it promises to restore.
- */
-static int wait_usable(struct prep_op_ctx *x, const struct prep_op *op, struct ds_err *err)
-{
-	for (int i = 0; i < 40; i++) {
-		struct link_find f;
-		struct addr_find a;
-		if (find_link(x, op, &f, err) != 0 || find_addr(x, op, AF_INET6, &a, err) != 0)
-			return -1;
-		if (!a.exact || !(a.as.addr_flags & IFA_F_TENTATIVE) || !(f.flags & IFF_RUNNING))
-			return 0;
-		sleep_ms(100);
-	}
-	return 0; /* DAD is still busy; the address is there, and that is what was asked for */
-}
-
 static int expect(struct prep_op_ctx *x, const struct prep_op *op, enum prep_op_now want,
 		  const char *what, struct ds_err *err)
 {
@@ -886,8 +864,23 @@ int prep_op_undo(struct prep_op_ctx *x, const struct prep_op *op, enum prep_undo
 	*how = PREP_UNDONE_RESTORED;
 	if (op->kind == PREP_OP_HOST_REPORT && x->stale_report)
 		return 0; /* removed instead of restored: not as before, and meant so */
-	if (op->kind == PREP_OP_ADDR_DEL && op->family == AF_INET6 &&
-	    !(op->addr_flags & IFA_F_TENTATIVE) && wait_usable(x, op, err) != 0)
-		return -1;
 	return expect(x, op, PREP_NOW_OLD, "verify undo", err);
+}
+
+int prep_op_wait_usable(struct prep_op_ctx *x, const struct prep_op *op, struct ds_err *err)
+{
+	if (op->kind != PREP_OP_ADDR_DEL || op->family != AF_INET6 ||
+	    (op->addr_flags & IFA_F_TENTATIVE))
+		return 0;
+	for (int i = 0; i < DAD_WAIT_MS / DAD_LOOK_MS; i++) {
+		struct link_find f;
+		struct addr_find a;
+		if (find_link(x, op, &f, err) != 0 || find_addr(x, op, AF_INET6, &a, err) != 0)
+			return -1;
+		if (!a.exact || !(a.as.addr_flags & IFA_F_TENTATIVE) || !(f.flags & IFF_RUNNING))
+			return 0;
+		/* A signal may cut it short; the loop is bounded and looks again. */
+		poll(NULL, 0, DAD_LOOK_MS);
+	}
+	return 0; /* still busy; the address is there, and that is what was asked for */
 }

@@ -102,6 +102,13 @@ int prep_op_undo(struct prep_op_ctx *x, const struct prep_op *op, enum prep_undo
 		 struct prep_op_state *s, struct ds_err *err);
 
 /**
+ * prep_op_wait_usable() - after the undo of an address removal: wait, at most 4 s, until duplicate
+ * address detection is over. An undo that returned earlier would leave a state that differs from
+ * the one it restores. Nothing to wait for in other operations. Return: 0; -1 DS_ERR_HOST.
+ */
+int prep_op_wait_usable(struct prep_op_ctx *x, const struct prep_op *op, struct ds_err *err);
+
+/**
  * prep_op_report_digest() - size and CRC-32C of a host report in one positive number.
  * An absent report is -1. These are `value` and `old` of PREP_OP_HOST_REPORT.
  */

@@ -146,6 +146,21 @@ int prep_back_refuse(const struct prep_journal *j, const struct prep_host *h, st
 	return 0;
 }
 
+/* Restored addresses are checked for duplicates by the kernel, all at the same time. */
+static void wait_usable(struct walk *w, unsigned int from)
+{
+	struct prep_op_ctx x;
+	if (prep_op_ctx_init(&x, w->a, "", NULL) != 0)
+		return;
+	for (unsigned int i = 0; i < w->j->n_op; i++) {
+		const struct prep_jop *jo = &w->j->op[i];
+		if (jo->segment >= from &&
+		    (jo->undone == PREP_UNDONE_RESTORED || jo->undone == PREP_UNDONE_ALREADY))
+			(void)prep_op_wait_usable(&x, &jo->op, NULL);
+	}
+	prep_op_ctx_fini(&x);
+}
+
 int prep_back_journal(struct prep_access *a, const struct prep_host *h, struct prep_journal *j,
 		      unsigned int from, struct prep_back *b, struct ds_err *err)
 {
@@ -153,6 +168,7 @@ int prep_back_journal(struct prep_access *a, const struct prep_host *h, struct p
 	for (unsigned int i = j->n_op; i-- > 0;)
 		if (j->op[i].segment >= from && j->op[i].undone == PREP_UNDONE_NOT)
 			step_back(&w, i);
+	wait_usable(&w, from);
 	return w.failed ? -1 : 0;
 }
 
