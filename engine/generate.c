@@ -277,7 +277,7 @@ static int decode(struct gen *g, struct ds_err *err)
 	uint32_t n = token_count(g);
 
 	for (uint32_t i = 0; i < n; i++) {
-		uint32_t token;
+		uint32_t token = 0;
 
 		if (write_row(g, err) != 0 || next_token(g, i, &token, err) != 0 ||
 		    emit(g, token, err) != 0)

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -180,14 +181,14 @@ static int64_t now_ms(void)
 	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* Wait for one child until @deadline, then kill it. @status: as waitpid gives it. */
-static void reap(pid_t pid, int64_t deadline, int *status)
+/* Wait for one child until @deadline, then kill it. Return: whether it ended by itself; @status. */
+static bool reap(pid_t pid, int64_t deadline, int *status)
 {
 	for (;;) {
 		pid_t got = waitpid(pid, status, WNOHANG);
 
 		if (got == pid || (got < 0 && errno != EINTR))
-			return;
+			return true;
 		if (now_ms() >= deadline)
 			break;
 		poll(NULL, 0, 5);
@@ -195,6 +196,7 @@ static void reap(pid_t pid, int64_t deadline, int *status)
 	kill(pid, SIGKILL);
 	while (waitpid(pid, status, 0) < 0 && errno == EINTR)
 		;
+	return false;
 }
 
 /* What child @r left behind, turned into an error if it is the better explanation. */
@@ -210,12 +212,14 @@ static void explain(struct spawn *s, uint32_t r, int status, struct ds_err *err)
 		*err = got;
 		ds_err_context(err, "rank %u", r);
 	}
-	if (err->kind == DS_ERR_NONE && !(WIFEXITED(status) && WEXITSTATUS(status) == 0)) {
-		ds_err_set(err, DS_ERR_PEER, 0, NULL, "end rank %u", r);
-		if (WIFSIGNALED(status))
-			ds_err_why(err, "its process was ended by signal %d", WTERMSIG(status));
-		else
-			ds_err_why(err, "its process ended with status %d", WEXITSTATUS(status));
+	bool lost = err->kind == DS_ERR_NONE || err->kind == DS_ERR_PEER;
+
+	if (lost && WIFSIGNALED(status)) {
+		ds_err_set(err, DS_ERR_PEER, 0, NULL, "wait for rank %u", r);
+		ds_err_why(err, "its process was ended by signal %d", WTERMSIG(status));
+	} else if (err->kind == DS_ERR_NONE && WEXITSTATUS(status) != 0) {
+		ds_err_set(err, DS_ERR_PEER, 0, NULL, "wait for rank %u", r);
+		ds_err_why(err, "its process ended with status %d", WEXITSTATUS(status));
 	}
 }
 
@@ -230,7 +234,9 @@ int spawn_end(struct spawn *s, struct ds_err *err)
 		close_fd(&s->listen_fd[r]);
 		close_fd(&s->path_fd[r]);
 		if (s->pid[r] > 0) {
-			reap(s->pid[r], deadline, &status);
+			/* One that we had to kill ends as it must: that explains nothing. */
+			if (!reap(s->pid[r], deadline, &status) && err->kind != DS_ERR_NONE)
+				status = 0;
 			explain(s, r, status, err);
 		}
 		close_fd(&s->report[r]);

@@ -326,7 +326,7 @@ def ends():
         left = processes()
         good = both and not left and p.returncode != 0
         if victim == 1:
-            good = good and p.returncode == 1 and b"rank 1" in said
+            good = good and p.returncode == 1 and b"rank 1: its process was ended by signal 9" in said
         check("no process stays behind when " + name, good, (ranks, left, p.returncode, said))
         for pid in left:
             os.kill(pid, signal.SIGKILL)
