@@ -103,7 +103,7 @@ $(PROGS) $(TOOLS) $(BENCHES): $(B)/%: %.c $(PREP_L) $(ENG_L) $(KERN_O) $(BASE_O)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(TEST_CF) $(CFLAGS) $(SANF) $(LINK) $(LDFLAGS) $(filter %.c %.o,$^) $(TEST_LIBS) -o $@
 # The generator of the tiny model is shared by unit tests and this tool.
-$(B)/tests/tools/tiny_gen: $(B)/tests/unit/tiny_model.o
+$(B)/tests/tools/tiny_gen $(B)/tests/prog/worlds: $(B)/tests/unit/tiny_model.o
 # Fuzz targets are built whole by clang with the sanitizers; each links every room, as tests do.
 FUZZ_C := $(filter-out %/main.c,$(wildcard sysprep/base/*.c sysprep/*.c engine/*.c kernels/*.c kernels/ref/*.c kernels/cpu/*.c))
 FUZZ_O := $(patsubst %.c,$(B)/fuzz/obj/%.o,$(FUZZ_C))
