@@ -214,7 +214,9 @@ static void judge_address(struct prep_doctor *d, const struct prep_check *check,
 	struct prep_verdict *v;
 	if (r != NULL)
 		inet_ntop(AF_INET, &r->addr, want, sizeof(want));
-	if (n == 1 && (l->flags & IFF_UP) && (r == NULL || has_planned(d->host, l, r))) {
+	bool there = r != NULL && has_planned(d->host, l, r);
+	bool anew = there && apply_does(d, l->name, PREP_OP_ADDR_ADD);
+	if (n == 1 && (l->flags & IFF_UP) && (r == NULL || (there && !anew))) {
 		prep_say(d, check, PREP_V_PASS, l->name, "one IPv4 address, cage %d", l->cage);
 		return;
 	}
@@ -225,6 +227,9 @@ static void judge_address(struct prep_doctor *d, const struct prep_check *check,
 		v = prep_say(d, check, PREP_V_FINDING, l->name,
 			     "%d IPv4 addresses where cage %d needs exactly one per twin", n,
 			     l->cage);
+	else if (anew)
+		v = prep_say(d, check, PREP_V_FINDING, l->name,
+			     "its address is the planned one, but temporary or without its route");
 	else
 		v = prep_say(d, check, PREP_V_FINDING, l->name,
 			     "its IPv4 address is not the planned %s/%u", want, r->prefix);

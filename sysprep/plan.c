@@ -455,10 +455,26 @@ static bool kernel_made(const struct prep_addr *a)
 	       IN6_IS_ADDR_LINKLOCAL(&a->local.v6);
 }
 
-/* Ours, permanent, and not a secondary that leaves together with a foreign primary. */
-static bool is_ours(const struct prep_addr *a, const struct prep_rail *r)
+/* Whether the network of @r is reached by @l. The kernel makes that route with the address, once the
+ * link is up; somebody may have deleted it since, or told the kernel not to. */
+static bool has_route(const struct prep_host *h, const struct prep_rail *r,
+		      const struct prep_link *l)
 {
-	return a->family == AF_INET && a->local.v4.s_addr == r->addr.s_addr &&
+	for (uint32_t i = 0; i < h->n_route; i++) {
+		const struct prep_route *o = &h->route[i];
+		if (o->family == AF_INET && o->oif == l->ifindex && o->dst_len == r->prefix &&
+		    prep_nets_overlap(o->dst, o->dst_len, r->addr, r->prefix))
+			return true;
+	}
+	return !(l->flags & IFF_UP);
+}
+
+/* Ours, permanent, with its route, and not a secondary that leaves together with a foreign primary.
+ * An address that lacks any of this is removed and added anew. */
+static bool is_ours(const struct prep_host *h, const struct prep_addr *a, const struct prep_rail *r,
+		    const struct prep_link *l)
+{
+	return a->family == AF_INET && has_route(h, r, l) && a->local.v4.s_addr == r->addr.s_addr &&
 	       a->prefix == r->prefix && (a->flags & IFA_F_PERMANENT) &&
 	       !(a->flags & IFA_F_SECONDARY);
 }
@@ -486,8 +502,9 @@ static bool phase_addr_del(const struct prep_conf *c, const struct prep_host *h,
 	for (int secondary = 1; secondary >= 0; secondary--) {
 		for (uint32_t i = 0; i < h->n_addr; i++) {
 			const struct prep_addr *a = &h->addr[i];
-			bool foreign = a->ifindex == l->ifindex &&
-				       (kernel_made(a) || (a->family == AF_INET && !is_ours(a, r)));
+			bool foreign =
+				a->ifindex == l->ifindex &&
+				(kernel_made(a) || (a->family == AF_INET && !is_ours(h, a, r, l)));
 			bool is_secondary = a->family == AF_INET && (a->flags & IFA_F_SECONDARY);
 			if (foreign && is_secondary == (secondary == 1) && !remove_addr(a, l, p))
 				return false;
@@ -517,7 +534,7 @@ static bool phase_addr_add(const struct prep_conf *c, const struct prep_host *h,
 {
 	(void)c;
 	for (uint32_t i = 0; i < h->n_addr; i++)
-		if (h->addr[i].ifindex == l->ifindex && is_ours(&h->addr[i], r))
+		if (h->addr[i].ifindex == l->ifindex && is_ours(h, &h->addr[i], r, l))
 			return true;
 	struct prep_op *op = add_op(p, PREP_OP_ADDR_ADD, l);
 	if (op == NULL)
@@ -595,7 +612,7 @@ char *prep_op_text(const struct prep_op *op, char *buf, size_t size)
 	case PREP_OP_ADDR_DEL:
 		snprintf(buf, size, "remove %s from %s (%s)", addr_text(op, addr, sizeof(addr)),
 			 op->ifname,
-			 op->family == AF_INET6 ? "made by the kernel" : "not in the plan");
+			 op->family == AF_INET6 ? "made by the kernel" : "not as planned");
 		break;
 	case PREP_OP_SYSCTL:
 		snprintf(buf, size, "set %s %s = %" PRId64 " on %s (was %" PRId64 ")",

@@ -138,6 +138,9 @@ fresh
 ip addr flush dev $R1
 expect "an address is missing" "twin-unaddressed $R1 error fixed"
 fresh
+ip route del 10.200.1.0/24 dev $R1
+expect "an address whose route somebody deleted" "twin-unaddressed $R1 error fixed"
+fresh
 ip addr add 10.9.9.9/24 dev $R0
 expect "two addresses on one rail" "twin-unaddressed $R0 error fixed"
 fresh

@@ -283,8 +283,8 @@ static void test_memlock(void)
 #define M0    "link m0 up carrier\naddr m0 192.168.7.2/24\n"
 #define R0    "link enp1s0f0np0 up carrier mtu=9000 tuned\n"
 #define R1    "link enP2p1s0f0np0 up carrier mtu=9000 tuned\n"
-#define A0    "addr enp1s0f0np0 10.200.0.1/24\n"
-#define A1    "addr enP2p1s0f0np0 10.200.1.1/24\n"
+#define A0    "addr enp1s0f0np0 10.200.0.1/24\nroute 10.200.0.0/24 enp1s0f0np0\n"
+#define A1    "addr enP2p1s0f0np0 10.200.1.1/24\nroute 10.200.1.0/24 enP2p1s0f0np0\n"
 #define C1    "link enp1s0f1np1 up\nlink enP2p1s0f1np1 up\n"
 #define C1C   "link enp1s0f1np1 up carrier mtu=9000\nlink enP2p1s0f1np1 up carrier mtu=9000\n"
 #define AUTO  "[cluster]\nnode=1\nmanagement=m0\n"
@@ -316,6 +316,7 @@ static const struct net_case {
 	{ NULL,  M0 R0 R1 A0, "twin-unaddressed", N1, PREP_SEV_ERROR, 2, false, NULL, "no address, no config" },
 	{ CAGE0, M0 R0 R1 A0 A1 "addr " N1 " 10.9.9.9/24\n", "twin-unaddressed", N1, PREP_SEV_ERROR, 2, true, NULL, "two addresses" },
 	{ CAGE0, M0 R0 R1 A0 "addr " N1 " 10.9.9.9/24\n", "twin-unaddressed", N1, PREP_SEV_ERROR, 2, true, NULL, "another address than planned" },
+	{ CAGE0, M0 R0 R1 A0 "addr " N1 " 10.200.1.1/24\n", "twin-unaddressed", N1, PREP_SEV_ERROR, 2, true, NULL, "an address without its route" },
 	{ NULL,  M0 R0 A0, "twin-unaddressed", "cage 0", PREP_SEV_ERROR, 2, false, NULL, "the twin is not there" },
 	{ NULL,  M0 R0 R1 "addr " N0 " 192.168.100.10/24\naddr " N1 " 192.168.100.14/24\n", "twins-one-subnet", N0, PREP_SEV_ERROR, 2, false, NULL, "one /24 for both" },
 	{ CAGE0, M0 R0 R1 "addr " N0 " 192.168.100.10/24\naddr " N1 " 192.168.0.14/16\n", "twins-one-subnet", N0, PREP_SEV_ERROR, 2, true, NULL, "masks applied" },

@@ -126,6 +126,11 @@ static void apply_op(const struct prep_op *op, struct prep_host *h)
 					 .prefix = op->prefix,
 					 .flags = 0x80 };
 		memcpy(&a->local, &op->addr, 4);
+		struct prep_route *r = &h->route[h->n_route++];
+		*r = (struct prep_route){
+			.table = 254, .family = AF_INET, .dst_len = op->prefix, .oif = op->ifindex
+		};
+		memcpy(&r->dst, &op->addr, 4);
 	}
 	for (uint32_t i = 0; op->kind == PREP_OP_ADDR_DEL && i < h->n_addr; i++) {
 		struct prep_addr *a = &h->addr[i];
