@@ -131,7 +131,6 @@ static const struct {
 	{ "use_beam_search", 0 },
 	{ "best_of", 1 },
 	{ "echo", 0 },
-	{ "continue_final_message", 0 },
 };
 /* clang-format on */
 

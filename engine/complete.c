@@ -183,6 +183,7 @@ int complete_run(struct complete *c, struct answer *a, struct ds_err *err)
 	k.usage.prompt = (uint32_t)a->prompt.ids.n;
 	k.usage.seed = a->req.sample.seed;
 	chat_out_init(&k.out, c->tok, a->prompt.thinking);
+	k.out.started = a->prompt.open;
 	answer_start(a);
 	int rc = prefill(&k, err);
 	k.prefilled_ms = now_ms();
