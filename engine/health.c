@@ -164,8 +164,8 @@ static void put_culprit(struct ds_json *j, const struct health *h, const struct 
 	else
 		ds_json_knull(j, "rank");
 	ds_json_kstr(j, "path", path != NULL ? path->name : NULL);
-	ds_json_kstr(j, "collective",
-		     t != NULL && t->failed && t->culprit[0] != '\0' ? t->culprit : NULL);
+	bool called = t != NULL && t->failed && t->last_call[0] != '\0';
+	ds_json_kstr(j, "collective", called ? t->last_call : NULL);
 	ds_json_kint(j, "since_ms", since);
 	ds_json_kstr(j, "text", h->why[0] != '\0' ? h->why : t != NULL ? t->culprit : NULL);
 	ds_json_end(j);

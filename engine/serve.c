@@ -308,7 +308,7 @@ static int serve_jobs(struct serve *s, struct ds_err *err)
 		}
 		if (rc == 0 && s->set.world > 1)
 			rc = group_broken(s, err);
-		if (rc != 0 && (rc = regroup(s, err)) < 0)
+		if (rc != 0 && regroup(s, err) < 0)
 			return -1;
 	}
 	return 0;

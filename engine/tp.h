@@ -132,6 +132,7 @@ struct tp_health {
 	bool degraded;	    /* a path is not ok, another one of the same peer is */
 	bool failed;	    /* a rank is lost */
 	char culprit[128];  /* rank, path and last collective, in words; "" if none */
+	char last_call[48]; /* the last collective that was completed; "" if none was */
 };
 
 /** tp_health() - a snapshot. Threads: any thread. */

@@ -517,5 +517,6 @@ void tp_health(struct tp *tp, struct tp_health *out)
 			peer_health(tp, tp->peer[r], out, now);
 	memcpy(out->sent, tp->sent, sizeof(out->sent));
 	memcpy(out->culprit, tp->culprit, sizeof(out->culprit));
+	memcpy(out->last_call, tp->last_call, sizeof(out->last_call));
 	pthread_mutex_unlock(&tp->lock);
 }

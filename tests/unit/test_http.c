@@ -235,7 +235,7 @@ static void test_health(void)
 	json_decref(o);
 	/* What stays of a group that was lost. */
 	h.has_last = true;
-	h.last = (struct tp_health){ .failed = true, .n_peer = 1, .culprit = "in reduce 7" };
+	h.last = (struct tp_health){ .failed = true, .n_peer = 1, .last_call = "reduce 7" };
 	h.last.peer[0] = (struct tp_peer_health){ .rank = 1, .lost = true, .n_path = 2 };
 	h.last.peer[0].path[0] =
 		(struct tp_path_health){ .name = "rail0", .state = TP_PATH_DOWN, .since_ms = 900 };
@@ -248,7 +248,7 @@ static void test_health(void)
 	CU_ASSERT_TRUE(word_is(o, "status", "failed"));
 	CU_ASSERT_EQUAL(json_integer_value(json_object_get(c, "rank")), 1);
 	CU_ASSERT_TRUE(word_is(c, "path", "rail1")); /* the one that went last */
-	CU_ASSERT_TRUE(word_is(c, "collective", "in reduce 7"));
+	CU_ASSERT_TRUE(word_is(c, "collective", "reduce 7"));
 	CU_ASSERT_TRUE(json_is_integer(json_object_get(c, "since_ms")));
 	CU_ASSERT_TRUE(word_is(json_array_get(json_object_get(o, "ranks"), 1), "state", "lost"));
 	json_decref(o);
