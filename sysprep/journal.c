@@ -452,26 +452,31 @@ int prep_journals_open(struct prep_access *a, bool make, struct prep_journals *a
 		*err = e;
 		return -1;
 	}
-	int rc = list_ids(all->dir_fd, &ids, &n, err);
-	if (rc == 0 && (all->j = calloc(n + 1, sizeof(*all->j))) == NULL)
-		rc = ds_err_set(err, DS_ERR_NOMEM, ENOMEM, PREP_JOURNAL_DIR, "list");
-	for (unsigned int i = 0; rc == 0 && i < n; i++) {
+	if (list_ids(all->dir_fd, &ids, &n, err) != 0)
+		goto fail;
+	all->j = calloc((size_t)n + 1, sizeof(*all->j));
+	if (all->j == NULL) {
+		ds_err_set(err, DS_ERR_NOMEM, ENOMEM, PREP_JOURNAL_DIR, "list");
+		goto fail;
+	}
+	for (unsigned int i = 0; i < n; i++) {
 		int got = open_journal(all->dir_fd, ids[i], &all->j[all->n], err);
 		if (got < 0)
-			rc = -1;
-		else
-			all->n += (unsigned int)got;
+			goto fail;
+		all->n += (unsigned int)got;
 		all->last_id = ids[i];
 	}
 	free(ids);
-	if (rc != 0)
-		prep_journals_close(all);
-	return rc;
+	return 0;
+fail:
+	free(ids);
+	prep_journals_close(all);
+	return -1;
 }
 
 void prep_journals_close(struct prep_journals *all)
 {
-	for (unsigned int i = 0; i < all->n; i++)
+	for (unsigned int i = 0; all->j != NULL && i < all->n; i++)
 		prep_journal_fini(&all->j[i]);
 	free(all->j);
 	if (all->dir_fd >= 0)
