@@ -18,7 +18,7 @@
 
 int main(void)
 {
-	puts("skip every allocation fails once: a sanitizer has its own allocator");
+	puts("skip every allocation of tokenizer and chat fails once: a sanitizer has its own allocator");
 	return 77;
 }
 
