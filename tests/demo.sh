@@ -35,7 +35,7 @@ in_z() { ip netns exec "$Z" "$@"; }
 elapsed() { printf '%s[%3d s]%s ' "$DIM" $((SECONDS - START)) "$OFF"; }
 
 clean_up() {
-	trap '' INT TERM HUP
+	trap '' INT TERM HUP PIPE
 	local p i
 	for p in "${PIDS[@]:-}"; do [ -n "$p" ] && kill "$p" 2>/dev/null; done
 	for i in $(seq 30); do
@@ -48,7 +48,7 @@ clean_up() {
 	rm -rf "$RUN"
 }
 trap clean_up EXIT
-trap 'echo; echo "demo: interrupted, removing what it made" >&2; exit 130' INT TERM HUP
+trap 'echo; echo "demo: interrupted, removing what it made" >&2; exit 130' INT TERM HUP PIPE
 
 # ------------------------------------------------------------------ 1. two nodes
 make_nodes() {
@@ -210,6 +210,12 @@ pause=$(times pause_after_run_s)
 [ "$(times tokens_after_run)" -ge 1 ] 2>/dev/null && python3 -c "import sys; sys.exit(not float('$pause') < 2)" && ok "the longest pause after the cut was $pause s, $(times tokens_after_run) tokens came after it" || miss "the next token within 2 s of the cut: $pause s"
 [ -s "$RUN/text" ] && [ "$(tr -d '\n' <"$RUN/text")" = "$(tr -d '\n' <"$RUN/world1")" ] && ok "the text equals that of world 1 without a cut" || { miss "the text equals that of world 1 without a cut"; sed 's/^/        /' "$RUN/world1"; }
 wait_status degraded 2 && ok "health says degraded" || miss "health says degraded: $(health)"
+health | python3 -c '
+import json, sys
+p = {p["name"]: p for r in json.load(sys.stdin)["ranks"] for p in r["paths"]}
+sent = sum(q["resent"] for q in p.values())
+print("rail 0 went down (%d), chunks that it held were sent again on rail 1 (%d)" % (p["rail0"]["downs"], sent))
+sys.exit(p["rail0"]["downs"] < 1 or sent < 1)' >"$RUN/out" && ok "$(cat "$RUN/out")" || miss "rank 0 lost and repeated something: $(cat "$RUN/out")"
 ip -n "$Z" link set enp1s0f0np0 up
 t0=$(date +%s%N)
 if wait_status ok 5; then ok "repaired: health is ok after $((($(date +%s%N) - t0) / 1000000)) ms"; else miss "health is ok within 5 s of the repair: $(health)"; fi

@@ -6,7 +6,8 @@
 Runs the command, whose output is the event stream of /v1/chat/completions. (In a pipe the command would
 be done before this interpreter is up, and every time measured here would be wrong.) Content goes to standard output as
 it arrives and whole into --text; --json gets counts and times: tokens, seconds to the first, tokens per
-second, the longest pause and, with --after, the longest pause behind the command (from its end on) and how many tokens came after it. Exit 1 if the stream ends without [DONE] or carries an error.
+second, the longest pause and, with --after, the longest pause from the end of the command on and how many
+tokens came after it. Exit 1 if the stream ends without [DONE] or carries an error.
 """
 import argparse
 import json
