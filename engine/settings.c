@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ini.h"
 #include "kernels.h"
 
 static int set_rank_addr(const struct ds_ini_item *item, void *arg, struct ds_err *err)
@@ -111,6 +110,12 @@ static const struct {
 
 #define N_ROWS	  (sizeof(rows) / sizeof(rows[0]))
 #define N_OPTIONS (sizeof(options) / sizeof(options[0]))
+
+const struct ds_setting *eng_settings_rows(size_t *n)
+{
+	*n = N_ROWS;
+	return rows;
+}
 
 static const struct ds_setting *row_of(const char *key)
 {

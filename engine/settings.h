@@ -12,6 +12,7 @@
 #include <stdio.h>
 
 #include "err.h"
+#include "ini.h"
 #include "tp.h"
 
 #define ENG_CONF_FILE	"/etc/dsengine.conf"
@@ -77,6 +78,9 @@ void eng_options_help(FILE *f);
  */
 int eng_settings_load(const char *file, const char *text, size_t len, const struct eng_options *o,
 		      struct eng_settings *out, struct ds_err *err);
+
+/** eng_settings_rows() - the table, [*n]; for tests that hold the man page against it. Returns view. */
+const struct ds_setting *eng_settings_rows(size_t *n);
 
 /** eng_host_is_loopback() - whether a numeric address, IPv4 or IPv6, is the host's own loopback. */
 bool eng_host_is_loopback(const char *host);
