@@ -5,7 +5,6 @@
  * the same token on every machine.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "sample.h"
@@ -51,20 +50,45 @@ struct candidate {
 };
 
 /* Descending probability, lower id first on ties. */
-static int by_probability(const void *a, const void *b)
+static bool likelier(const struct candidate *a, const struct candidate *b)
 {
-	const struct candidate *x = a, *y = b;
-
-	if (x->p != y->p)
-		return x->p < y->p ? 1 : -1;
-	return x->id < y->id ? -1 : x->id > y->id;
+	return a->p > b->p || (a->p == b->p && a->id < b->id);
 }
 
-static int by_id(const void *a, const void *b)
+static bool lower_id(const struct candidate *a, const struct candidate *b)
 {
-	const struct candidate *x = a, *y = b;
+	return a->id < b->id;
+}
 
-	return x->id < y->id ? -1 : x->id > y->id;
+typedef bool order_fn(const struct candidate *a, const struct candidate *b);
+
+/* Let list[at] sink to where nothing below it comes later in the order. */
+static void sift(struct candidate *list, size_t at, size_t n, order_fn *first)
+{
+	struct candidate moving = list[at];
+
+	for (size_t child; (child = 2 * at + 1) < n; at = child) {
+		if (child + 1 < n && first(&list[child], &list[child + 1]))
+			child++;
+		if (!first(&moving, &list[child]))
+			break;
+		list[at] = list[child];
+	}
+	list[at] = moving;
+}
+
+/* Heap sort: in place, because a step may not allocate, and qsort() does. */
+static void sort(struct candidate *list, size_t n, order_fn *first)
+{
+	for (size_t i = n / 2; i-- > 0;)
+		sift(list, i, n, first);
+	for (size_t end = n; end > 1; end--) {
+		struct candidate last = list[0];
+
+		list[0] = list[end - 1];
+		list[end - 1] = last;
+		sift(list, 0, end - 1, first);
+	}
 }
 
 size_t sample_scratch(uint32_t vocab)
@@ -94,7 +118,7 @@ static uint32_t filter(struct candidate *list, uint32_t n, const struct sample_p
 
 	if (p->top_k == 0 && p->top_p >= 1.0f)
 		return n;
-	qsort(list, n, sizeof(*list), by_probability);
+	sort(list, n, likelier);
 	if (p->top_k > 0 && p->top_k < n)
 		n = p->top_k;
 	if (p->top_p < 1.0f) {
@@ -107,7 +131,7 @@ static uint32_t filter(struct candidate *list, uint32_t n, const struct sample_p
 		}
 		n = keep < n ? keep + 1 : n;
 	}
-	qsort(list, n, sizeof(*list), by_id);
+	sort(list, n, lower_id);
 	return n;
 }
 

@@ -267,6 +267,15 @@ def refusals():
     r = subprocess.run([PROG, "generate", "--help"], capture_output=True, timeout=LIMIT_S)
     check("--help names every option", r.returncode == 0 and all(o.encode() in r.stdout for o in ("--force-ids", "--hash-layers", "--prefill-chunk", "--user")))
 
+    page = open("man/dsengine.8").read()
+    page = page[page.index(".Ss Generate"):page.index(".Ss Keygen")]
+    documented = {"-" + l.split()[2] for l in page.splitlines() if l.startswith(".It Fl ")}
+    helped = {w.split()[0] for w in r.stdout.decode().splitlines() if w.startswith("  -")} - {"--help"}
+    check("the man page has every option, and no other", documented == helped, documented ^ helped)
+    out = gen(HELLO["ids"], "-n", 1, "--temperature", 1)
+    keys = set(out) | set(out["timings"]) | set(out["ranks"][0]) - {"rank"}
+    check("and every JSON field", all(any(k + e in page for e in (" ", "\n")) for k in keys), keys)
+
     for name, options, words in (
             ("an id outside the vocabulary", ("--prompt-ids", "5,1280"), (b"1280",)),
             ("one beyond 32 bits", ("--prompt-ids", "99999999999999999999"), (b"4294967295",)),

@@ -133,7 +133,9 @@ static int failures(void)
 
 static int steps(void)
 {
-	static const struct sample_params p = { .temperature = 1, .top_p = 1, .seed = 3 };
+	static const struct sample_params p = {
+		.temperature = 1, .top_p = 0.9f, .top_k = 50, .seed = 3
+	};
 	static float logits[VOCAB];
 	static char scratch[VOCAB * 64];
 	const uint32_t prompt[] = { 0, 1266, 40, 1267, 1270 };

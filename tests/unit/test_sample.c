@@ -127,6 +127,33 @@ static void filters_keep_what_they_say(void)
 	}
 }
 
+/* The most likely id of many, with every size up to some hundreds: the sort behind the filters. */
+static void filters_sort_lists_of_any_size(void)
+{
+	static float logits[300];
+	static bool banned[300];
+	static uint8_t room[300 * 64];
+	const struct sample_params p = { .temperature = 1, .top_k = 3, .top_p = 1, .seed = 9 };
+
+	for (uint32_t n = 1; n <= 300; n++) {
+		int32_t best[3] = { -1, -1, -1 };
+
+		CU_ASSERT_FATAL(sample_scratch(n) <= sizeof(room));
+		for (uint32_t i = 0; i < n; i++)
+			logits[i] = (float)((i * 7919 + n * 104729) % 1009 / 4);
+		for (int k = 0; k < 3; k++) /* by looking, three times */
+			for (int32_t i = 0; i < (int32_t)n; i++)
+				if (i != best[0] && i != best[1] &&
+				    (best[k] < 0 || logits[i] > logits[best[k]]))
+					best[k] = i;
+		for (uint64_t at = 0; at < 20; at++) {
+			int32_t id = sample_token(logits, n, banned, &p, at, 0, room);
+
+			CU_ASSERT(id >= 0 && (id == best[0] || id == best[1] || id == best[2]));
+		}
+	}
+}
+
 static CU_TestInfo sample_tests[] = {
 	{ "Philox4x32-10 gives its authors' known answers", philox_known_answers },
 	{ "greedy: the largest logit, lowest id on ties, never a banned id",
@@ -134,6 +161,7 @@ static CU_TestInfo sample_tests[] = {
 	{ "draws follow the softmax at the temperature", draws_follow_the_softmax },
 	{ "a draw depends on seed, position and choice alone", the_key_decides_alone },
 	{ "top-k and top-p keep the most likely ids", filters_keep_what_they_say },
+	{ "lists of any size are sorted", filters_sort_lists_of_any_size },
 	CU_TEST_INFO_NULL,
 };
 
