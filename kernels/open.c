@@ -83,8 +83,9 @@ void *kern_alloc(size_t bytes, const char *what, struct ds_err *err)
 {
 	void *p = NULL;
 
-	/* A little more than asked: whole cache lines, and never an empty block. */
-	if (bytes > SIZE_MAX - 128 || (p = aligned_alloc(64, (bytes + 64) / 64 * 64)) == NULL) {
+	/* Whole cache lines, as aligned_alloc() wants, and never none. */
+	if (bytes > SIZE_MAX - 64 ||
+	    (p = aligned_alloc(64, bytes == 0 ? 64 : (bytes + 63) / 64 * 64)) == NULL) {
 		ds_err_set(err, DS_ERR_NOMEM, ENOMEM, what, "allocate %zu bytes", bytes);
 		return NULL;
 	}

@@ -155,9 +155,12 @@ size_t avx2_weight_bytes(const struct kern_weight *w)
 
 /* ------------------------------------------------------------------ decoding */
 
-/* The 32 floats of one channel: outputs 8v..8v+7 in v[v]. */
+/*
+ * The 32 floats of one channel: outputs 0..7 in a, 8..15 in b, 16..23 in c, 24..31 in d. Named
+ * members and no loops over them, because an array would be kept in memory, not in registers.
+ */
 struct channel {
-	__m256 v[4];
+	__m256 a, b, c, d;
 };
 
 /* Sixteen fp16 words, eight for each of two vectors. */
@@ -176,8 +179,8 @@ static inline struct channel read_fp8(const uint8_t *at)
 	__m256i high = _mm256_unpackhi_epi8(_mm256_setzero_si256(), code);
 	struct channel c;
 
-	from_half(_mm256_and_si256(_mm256_srai_epi16(low, 1), keep), &c.v[0], &c.v[2]);
-	from_half(_mm256_and_si256(_mm256_srai_epi16(high, 1), keep), &c.v[1], &c.v[3]);
+	from_half(_mm256_and_si256(_mm256_srai_epi16(low, 1), keep), &c.a, &c.c);
+	from_half(_mm256_and_si256(_mm256_srai_epi16(high, 1), keep), &c.b, &c.d);
 	return c;
 }
 
@@ -192,18 +195,17 @@ static inline struct channel read_bf16(const uint8_t *at)
 {
 	struct channel c;
 
-	from_bf16(_mm256_load_si256((const __m256i *)at), &c.v[0], &c.v[1]);
-	from_bf16(_mm256_load_si256((const __m256i *)at + 1), &c.v[2], &c.v[3]);
+	from_bf16(_mm256_load_si256((const __m256i *)at), &c.a, &c.b);
+	from_bf16(_mm256_load_si256((const __m256i *)at + 1), &c.c, &c.d);
 	return c;
 }
 
 static inline struct channel read_f32(const uint8_t *at)
 {
-	struct channel c;
+	const float *v = (const float *)(const void *)at;
 
-	for (int v = 0; v < 4; v++)
-		c.v[v] = _mm256_load_ps((const float *)(const void *)at + (size_t)8 * v);
-	return c;
+	return (struct channel){ _mm256_load_ps(v), _mm256_load_ps(v + 8), _mm256_load_ps(v + 16),
+				 _mm256_load_ps(v + 24) };
 }
 
 /* E2M1 codes, one a byte: the upper and lower byte of 0, .5, 1, 1.5, 2, 3, 4, 6 in bf16, then -. */
@@ -218,8 +220,8 @@ static inline struct channel from_e2m1(__m256i code)
 	__m256i up = _mm256_shuffle_epi8(upper, code), low = _mm256_shuffle_epi8(lower, code);
 	struct channel c;
 
-	from_bf16(_mm256_unpacklo_epi8(low, up), &c.v[0], &c.v[1]);
-	from_bf16(_mm256_unpackhi_epi8(low, up), &c.v[2], &c.v[3]);
+	from_bf16(_mm256_unpacklo_epi8(low, up), &c.a, &c.b);
+	from_bf16(_mm256_unpackhi_epi8(low, up), &c.c, &c.d);
 	return c;
 }
 
@@ -233,12 +235,38 @@ static inline void read_fp4(const uint8_t *at, struct channel *first, struct cha
 	*second = from_e2m1(_mm256_and_si256(_mm256_srli_epi16(pair, 4), nibble));
 }
 
-/* E8M0 scales of eight outputs; none of them 0 or 255, whose floats are not exponents alone. */
-static inline __m256 read_scales(const uint8_t *at)
+/* E8M0 scales of eight outputs. */
+static inline __m256 eight_scales(const uint8_t *at)
 {
 	__m128i bytes = _mm_loadl_epi64((const __m128i *)at);
 
 	return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu8_epi32(bytes), 23));
+}
+
+static inline struct channel all(float v)
+{
+	__m256 s = _mm256_set1_ps(v);
+
+	return (struct channel){ s, s, s, s };
+}
+
+/* The scales of a block; FP4: none of them 0 or 255, whose floats are not exponents alone. */
+static inline struct channel read_scales(enum kern_fmt fmt, const struct kern_weight *w,
+					 size_t block)
+{
+	const uint8_t *at = w->scale + block * PANEL;
+
+	if (fmt == KERN_FP4)
+		return (struct channel){ eight_scales(at), eight_scales(at + 8),
+					 eight_scales(at + 16), eight_scales(at + 24) };
+	return all(fmt == KERN_FP8 ? kern_e8m0(w->scale[block]) : 1.0f);
+}
+
+/* c times one number. */
+static inline struct channel times(struct channel c, __m256 x)
+{
+	return (struct channel){ _mm256_mul_ps(c.a, x), _mm256_mul_ps(c.b, x),
+				 _mm256_mul_ps(c.c, x), _mm256_mul_ps(c.d, x) };
 }
 
 /* Codes of any kind, one by one: [32 channels][32 outputs] and the scales of the outputs. */
@@ -262,8 +290,10 @@ static void decode_plain(const struct kern_weight *w, size_t block, float *v, fl
 
 static inline void write_channel(float *v, const struct channel *c)
 {
-	for (int i = 0; i < 4; i++)
-		_mm256_store_ps(v + (size_t)8 * i, c->v[i]);
+	_mm256_store_ps(v, c->a);
+	_mm256_store_ps(v + 8, c->b);
+	_mm256_store_ps(v + 16, c->c);
+	_mm256_store_ps(v + 24, c->d);
 }
 
 /* The same by the fast decoders; every format. */
@@ -283,8 +313,7 @@ static void decode_fast(const struct kern_weight *w, size_t block, float *v, flo
 			break;
 		case KERN_FP8:
 			c = read_fp8(data + (size_t)k * PANEL);
-			for (int i = 0; i < 4; i++)
-				c.v[i] = _mm256_mul_ps(c.v[i], undo);
+			c = times(c, undo);
 			break;
 		case KERN_FP4:
 			read_fp4(data + (size_t)k / 2 * PANEL, &c, &d);
@@ -296,30 +325,29 @@ static void decode_fast(const struct kern_weight *w, size_t block, float *v, flo
 		}
 		write_channel(v, &c);
 	}
-	for (int i = 0; i < 4; i++) {
-		__m256 s = _mm256_set1_ps(1.0f);
-
-		if (w->fmt == KERN_FP8)
-			s = _mm256_set1_ps(kern_e8m0(w->scale[block]));
-		else if (w->fmt == KERN_FP4)
-			s = read_scales(w->scale + block * PANEL + (size_t)8 * i);
-		_mm256_store_ps(scale + (size_t)8 * i, s);
-	}
+	c = read_scales(w->fmt, w, block);
+	write_channel(scale, &c);
 }
 
 /* ------------------------------------------------------------------ sums */
 
-/* acc += channel * x, 32 outputs. */
+/* acc += c * x, 32 outputs. */
 static inline void add(struct channel *acc, const struct channel *c, __m256 x)
 {
-	for (int i = 0; i < 4; i++)
-		acc->v[i] = _mm256_fmadd_ps(c->v[i], x, acc->v[i]);
+	acc->a = _mm256_fmadd_ps(c->a, x, acc->a);
+	acc->b = _mm256_fmadd_ps(c->b, x, acc->b);
+	acc->c = _mm256_fmadd_ps(c->c, x, acc->c);
+	acc->d = _mm256_fmadd_ps(c->d, x, acc->d);
 }
 
-static inline struct channel zero(void)
+/* sum += acc * scale, element by element. */
+static inline void add_block(struct channel *sum, const struct channel *acc,
+			     const struct channel *scale)
 {
-	return (struct channel){ { _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(),
-				   _mm256_setzero_ps() } };
+	sum->a = _mm256_fmadd_ps(acc->a, scale->a, sum->a);
+	sum->b = _mm256_fmadd_ps(acc->b, scale->b, sum->b);
+	sum->c = _mm256_fmadd_ps(acc->c, scale->c, sum->c);
+	sum->d = _mm256_fmadd_ps(acc->d, scale->d, sum->d);
 }
 
 static void store(enum ref_store how, const float *sum, uint32_t n, float *y)
@@ -338,42 +366,38 @@ static void store(enum ref_store how, const float *sum, uint32_t n, float *y)
 		}
 }
 
-/* One block of one row against codes as they are stored: the block's sums, FP8 ones exact too. */
-static inline struct channel block_sum(enum kern_fmt fmt, const uint8_t *data, const float *x,
-				       uint32_t size)
+/*
+ * One block of one row against codes as they are stored. FP8: (w 2^-8) (x 2^8) is the same product,
+ * rounded once in the fma.
+ */
+static inline __attribute__((always_inline)) struct channel
+block_sum(enum kern_fmt fmt, const uint8_t *data, const float *x, uint32_t size)
 {
-	struct channel acc = zero(), c, d;
-	float x8[32];
+	struct channel acc = all(0.0f), c, d;
+	float scaled[32];
 
-	switch (fmt) {
-	case KERN_F32:
-		for (uint32_t k = 0; k < size; k++) {
+	for (uint32_t k = 0; fmt == KERN_FP8 && k < size; k++)
+		scaled[k] = x[k] * 0x1p8f;
+	for (uint32_t k = 0; k < size; k++)
+		switch (fmt) {
+		case KERN_F32:
 			c = read_f32(data + (size_t)k * PANEL * 4);
 			add(&acc, &c, _mm256_set1_ps(x[k]));
-		}
-		break;
-	case KERN_BF16:
-		for (uint32_t k = 0; k < size; k++) {
+			break;
+		case KERN_BF16:
 			c = read_bf16(data + (size_t)k * PANEL * 2);
 			add(&acc, &c, _mm256_set1_ps(x[k]));
-		}
-		break;
-	case KERN_FP8: /* (w 2^-8) (x 2^8) is the same product, rounded once in the fma */
-		for (uint32_t k = 0; k < size; k++)
-			x8[k] = x[k] * 0x1p8f;
-		for (uint32_t k = 0; k < size; k++) {
+			break;
+		case KERN_FP8:
 			c = read_fp8(data + (size_t)k * PANEL);
-			add(&acc, &c, _mm256_set1_ps(x8[k]));
-		}
-		break;
-	case KERN_FP4:
-		for (uint32_t k = 0; k < size; k += 2) {
+			add(&acc, &c, _mm256_set1_ps(scaled[k]));
+			break;
+		case KERN_FP4:
 			read_fp4(data + (size_t)k / 2 * PANEL, &c, &d);
 			add(&acc, &c, _mm256_set1_ps(x[k]));
-			add(&acc, &d, _mm256_set1_ps(x[k + 1]));
+			add(&acc, &d, _mm256_set1_ps(x[++k]));
+			break;
 		}
-		break;
-	}
 	return acc;
 }
 
@@ -386,25 +410,15 @@ panel_one(enum kern_fmt fmt, const struct ref_linear_job *job, uint32_t panel, u
 	const float *s_x = job->scale + row * job->scale_stride;
 	uint32_t n = w->rows - panel * PANEL < PANEL ? w->rows - panel * PANEL : PANEL;
 	size_t block = (size_t)panel * ((w->cols + 31) / 32) + job->k0 / 32;
-	struct channel sum = zero();
+	struct channel sum = all(0.0f);
 	float out[PANEL] __attribute__((aligned(32)));
 
 	for (uint32_t k = job->k0; k < job->k1; k += 32, x += 32, s_x++, block++) {
 		uint32_t size = job->k1 - k < 32 ? job->k1 - k : 32;
 		struct channel acc = block_sum(fmt, w->data + block * w->stride, x, size);
-		__m256 scale = _mm256_set1_ps(*s_x);
+		struct channel scale = times(read_scales(fmt, w, block), _mm256_set1_ps(*s_x));
 
-		if (fmt == KERN_FP8)
-			scale = _mm256_set1_ps(kern_e8m0(w->scale[block]) * *s_x);
-		for (int i = 0; i < 4; i++) {
-			__m256 s = scale;
-
-			if (fmt == KERN_FP4)
-				s = _mm256_mul_ps(
-					read_scales(w->scale + block * PANEL + (size_t)8 * i),
-					scale);
-			sum.v[i] = _mm256_fmadd_ps(acc.v[i], s, sum.v[i]);
-		}
+		add_block(&sum, &acc, &scale);
 	}
 	write_channel(out, &sum);
 	store(job->store, out, n, job->y + row * job->stride + (size_t)panel * PANEL);
@@ -433,25 +447,24 @@ static void one_row(void *arg, uint32_t part, uint32_t first, uint32_t end)
 		}
 }
 
-/* Two rows (or one twice) against a decoded block; their sums go on from @sum, [2][32]. */
+/* Two rows (or one twice) against a decoded block; their sums go on from @sum, [32] each. */
 static void block_two(const float *v, const float *scale, const float *const x[2],
 		      const float s_x[2], uint32_t size, float *const sum[2])
 {
-	struct channel acc[2] = { zero(), zero() };
+	struct channel acc0 = all(0.0f), acc1 = all(0.0f), c;
 
 	for (uint32_t k = 0; k < size; k++) {
-		struct channel c = read_f32((const uint8_t *)(v + (size_t)k * PANEL));
-
-		add(&acc[0], &c, _mm256_set1_ps(x[0][k]));
-		add(&acc[1], &c, _mm256_set1_ps(x[1][k]));
+		c = read_f32((const uint8_t *)(v + (size_t)k * PANEL));
+		add(&acc0, &c, _mm256_set1_ps(x[0][k]));
+		add(&acc1, &c, _mm256_set1_ps(x[1][k]));
 	}
-	for (int r = 0; r < 2; r++)
-		for (size_t i = 0; i < PANEL; i += 8) {
-			__m256 s = _mm256_mul_ps(_mm256_load_ps(scale + i), _mm256_set1_ps(s_x[r]));
+	for (int r = 0; r < 2; r++) {
+		struct channel s = times(read_f32((const uint8_t *)scale), _mm256_set1_ps(s_x[r]));
 
-			_mm256_store_ps(sum[r] + i, _mm256_fmadd_ps(acc[r].v[i / 8], s,
-								    _mm256_load_ps(sum[r] + i)));
-		}
+		c = read_f32((const uint8_t *)sum[r]);
+		add_block(&c, r == 0 ? &acc0 : &acc1, &s);
+		write_channel(sum[r], &c);
+	}
 }
 
 /* Rows [first, first + n) of the job, at most ROWS, against one panel. */

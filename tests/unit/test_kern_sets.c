@@ -834,6 +834,8 @@ static void test_leaves(void)
 	for (int l = 0; l < 4; l++) {
 		CU_ASSERT_EQUAL(memcmp(one[l], two[l], (size_t)9 * 96 * sizeof(float)), 0);
 		CU_ASSERT_NOT_EQUAL(one[l][0], one[(l + 1) % 4][0]);
+	}
+	for (int l = 0; l < 4; l++) {
 		kern_free(one[l]);
 		kern_free(two[l]);
 	}
