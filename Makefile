@@ -142,10 +142,10 @@ deps-lint:
 AS_CALLER = tests/as-caller.sh
 
 demo: deps ## two nodes on this machine: prepare links, run the model over them, cut one, undo
-	@$(AS_CALLER) $(MAKE) --no-print-directory B=$(B) all tests-build
+	@$(AS_CALLER) $(MAKE) -s --no-print-directory B=$(B) all tests-build
 	@B=$(B) tests/demo.sh
 check: deps ## run the tests (as root: all of them; otherwise what needs no root)
-	@$(AS_CALLER) $(MAKE) --no-print-directory B=$(B) all tests-build
+	@$(AS_CALLER) $(MAKE) -s --no-print-directory B=$(B) all tests-build
 	@B=$(B) tests/check.sh $(SUITES)
 lint: deps-lint ## formatting, static checks, man pages
 	@B=$(B) tests/lint.sh

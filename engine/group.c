@@ -52,11 +52,19 @@ int group_init(struct group *g, const struct eng_settings *s, const struct eng_c
 int group_form(struct group *g, struct ds_err *err)
 {
 	g->tp = tp_open(&g->tc, err);
-	return g->tp != NULL ? 0 : -1;
+	if (g->tp == NULL)
+		return -1;
+	g->watch = pathwatch_start(g->tp, err);
+	if (g->watch != NULL)
+		return 0;
+	group_leave(g);
+	return -1;
 }
 
 void group_leave(struct group *g)
 {
+	pathwatch_stop(g->watch);
+	g->watch = NULL;
 	tp_close(g->tp);
 	g->tp = NULL;
 }

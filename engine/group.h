@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 #include "engine.h"
+#include "pathwatch.h"
 #include "settings.h"
 #include "tp.h"
 
@@ -15,7 +16,8 @@
 
 struct group {
 	struct tp_conf tc;
-	struct tp *tp; /* NULL while there is none */
+	struct tp *tp;		 /* NULL while there is none */
+	struct pathwatch *watch; /* of tp */
 };
 
 /**

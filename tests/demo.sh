@@ -10,9 +10,7 @@ B=${B:-build}
 [ "$(id -u)" = 0 ] || { echo "demo: needs root to make network namespaces; try: sudo make demo" >&2; exit 77; }
 
 MODEL=tests/fixtures/demo-model
-RAILS="enp1s0f0np0 enP2p1s0f0np0"
-MGMT=enP7s7
-A=dsdemo-a-$$ Z=dsdemo-b-$$
+. tests/nodes.sh
 RUN=$(mktemp -d /tmp/dsdemo.XXXXXX) || exit 2
 ENGINE_UID=${SUDO_UID:-65534}
 [ "$ENGINE_UID" = 0 ] && ENGINE_UID=65534
@@ -30,8 +28,6 @@ check() { # check "what" COMMAND...
 	shift
 	if "$@" >"$RUN/out" 2>&1; then ok "$what"; else miss "$what"; sed 's/^/        /' "$RUN/out" | tail -n 12; fi
 }
-in_a() { ip netns exec "$A" "$@"; }
-in_z() { ip netns exec "$Z" "$@"; }
 elapsed() { printf '%s[%3d s]%s ' "$DIM" $((SECONDS - START)) "$OFF"; }
 
 clean_up() {
@@ -43,8 +39,7 @@ clean_up() {
 		break
 	done
 	for p in "${PIDS[@]:-}"; do [ -n "$p" ] && kill -9 "$p" 2>/dev/null; done
-	ip netns del "$A" 2>/dev/null
-	ip netns del "$Z" 2>/dev/null
+	nodes_stop
 	rm -rf "$RUN"
 }
 trap clean_up EXIT
@@ -52,56 +47,51 @@ trap 'echo; echo "demo: interrupted, removing what it made" >&2; exit 130' INT T
 
 # ------------------------------------------------------------------ 1. two nodes
 make_nodes() {
-	ip netns add "$A" && ip netns add "$Z" || exit 1
-	ip -n "$A" link set lo up && ip -n "$Z" link set lo up
-	local r
-	for r in $RAILS $MGMT; do
-		ip -n "$A" link add "$r" type veth peer name "$r" netns "$Z" || exit 1
-	done
-	ip -n "$A" addr add 192.168.77.1/24 dev $MGMT && ip -n "$A" link set $MGMT up
-	ip -n "$Z" addr add 192.168.77.2/24 dev $MGMT && ip -n "$Z" link set $MGMT up
-	ip -n "$A" route add default via 192.168.77.2
-	ip -n "$Z" route add default via 192.168.77.1
+	nodes_start || exit 1
+	local r i
+	for r in $RAILS $MGMT; do link_new "$r" || exit 1; done
+	in_a ip addr add 192.168.77.1/24 dev $MGMT && in_a ip link set $MGMT up
+	in_b ip addr add 192.168.77.2/24 dev $MGMT && in_b ip link set $MGMT up
+	in_a ip route add default via 192.168.77.2
+	in_b ip route add default via 192.168.77.1
 	# Cables are plugged: the rails are up, as the platform leaves them, but have no addresses.
-	for r in $RAILS; do ip -n "$A" link set "$r" up; ip -n "$Z" link set "$r" up; done
-	local i
+	for r in $RAILS; do in_a ip link set "$r" up && in_b ip link set "$r" up; done
 	for i in $(seq 50); do	# link-local addresses settle (duplicate detection takes a second or two)
-		! ip -n "$A" -6 addr show tentative | grep -q inet6 && ! ip -n "$Z" -6 addr show tentative | grep -q inet6 && break
+		! in_a ip -6 addr show tentative | grep -q inet6 && ! in_b ip -6 addr show tentative | grep -q inet6 && break
 		sleep 0.1
 	done
 }
 
 # Everything of a node that dsprep may change, as the kernel says it.
-kernel_state() { # kernel_state NAMESPACE
-	ip -n "$1" -d -j addr show | python3 -c '
+kernel_state() { # kernel_state a|b
+	"in_$1" ip -d -j addr show | python3 -c '
 import json, sys
 for l in json.load(sys.stdin):
     l.pop("ifindex", None)
     for a in l["addr_info"]:
         a.pop("valid_life_time", None); a.pop("preferred_life_time", None)
     print(l["ifname"], l["mtu"], sorted(set(l["flags"]) - {"LOWER_UP", "NO-CARRIER"}), l.get("inet6_addr_gen_mode"), sorted(json.dumps(a, sort_keys=True) for a in l["addr_info"]))'
-	ip -n "$1" route show table all | sort
-	ip -n "$1" -6 route show table all | sort
+	"in_$1" ip route show table all | sort
+	"in_$1" ip -6 route show table all | sort
 	local r k
 	for r in $RAILS; do
 		for k in ipv4/conf/$r/arp_ignore ipv4/conf/$r/arp_announce ipv4/conf/$r/rp_filter ipv4/conf/$r/arp_filter ipv6/conf/$r/addr_gen_mode ipv6/conf/$r/accept_ra; do
-			printf '%s=%s\n' "$k" "$(ip netns exec "$1" cat "/proc/sys/net/$k" 2>&1)"
+			printf '%s=%s\n' "$k" "$("in_$1" cat "/proc/sys/net/$k" 2>&1)"
 		done
 	done
 }
 
 dsprep_on() { # dsprep_on a|b ARGUMENTS...
-	local node=$1 ns=$A
+	local node=$1
 	shift
-	[ "$node" = b ] && ns=$Z
-	ip netns exec "$ns" "$B/dsprep" -c "$RUN/$node/dsprep.conf" --root "$RUN/$node/root" "$@"
+	"in_$node" "$B/dsprep" -c "$RUN/$node/dsprep.conf" --root "$RUN/$node/root" "$@"
 }
 
 # ------------------------------------------------------------------ 3. engine
 start_engine() { # start_engine RANK
-	local node=a ns=$A
-	[ "$1" = 1 ] && node=b ns=$Z
-	ip netns exec "$ns" "$RUN/dsengine" serve -c "$RUN/$node/dsengine.conf" --secret-file "$RUN/$node/secret" --user "$ENGINE_UID" >"$RUN/rank$1.log" 2>&1 &
+	local node=a pid=$NODE_A
+	[ "$1" = 1 ] && node=b pid=$NODE_B
+	nsenter -t "$pid" -n "$RUN/dsengine" serve -c "$RUN/$node/dsengine.conf" --secret-file "$RUN/$node/secret" --user "$ENGINE_UID" >"$RUN/rank$1.log" 2>&1 &
 	PIDS+=($!)
 }
 health() { in_a curl -s -m 2 http://127.0.0.1:8000/health; }
@@ -114,7 +104,6 @@ wait_status() { # wait_status WANTED SECONDS
 	done
 	return 1
 }
-tx_bytes() { in_a cat "/sys/class/net/$1/statistics/tx_bytes"; }
 body() { # body TEXT MAX [STREAM]
 	python3 -c 'import json,sys; print(json.dumps({"messages": [{"role": "user", "content": sys.argv[1]}], "max_tokens": int(sys.argv[2]), "temperature": 0, "stream": sys.argv[3] == "1", "reasoning_effort": "none"}))' "$1" "$2" "${3:-1}"
 }
@@ -122,7 +111,7 @@ ask() { # ask TEXT MAX SSE_ARGUMENTS...: streams the answer to the terminal
 	local text=$1 max=$2
 	shift 2
 	body "$text" "$max" >"$RUN/body.json"
-	tests/sse.py --text "$RUN/text" --json "$RUN/times" "$@" -- ip netns exec "$A" \
+	tests/sse.py --text "$RUN/text" --json "$RUN/times" "$@" -- nsenter -t "$NODE_A" -n \
 		curl -sN -m 60 -H 'Content-Type: application/json' --data-binary @"$RUN/body.json" http://127.0.0.1:8000/v1/chat/completions
 }
 times() { python3 -c 'import json,sys; v=json.load(open(sys.argv[1])).get(sys.argv[2]); print("none" if v is None else "%.3g" % v if isinstance(v, float) else v)' "$RUN/times" "$1"; }
@@ -133,10 +122,10 @@ for n in a b; do
 	mkdir -p "$RUN/$n/root/etc" "$RUN/$n/root/run" "$RUN/$n/root/var/lib"
 	printf '[cluster]\nshape = pair\nnodes = 2\nnode = %d\ncage = auto\nsubnets = 10.200.0.0/16\nmtu = 9000\nmanagement = %s\n\n[apply]\nsettle_s = 1\n' $([ $n = a ] && echo 1 || echo 2) $MGMT >"$RUN/$n/dsprep.conf"
 done
-kernel_state "$A" >"$RUN/a/before"
-kernel_state "$Z" >"$RUN/b/before"
-ip -n "$A" -br addr show | sed 's/^/   a: /'
-ip -n "$Z" -br addr show | sed 's/^/   b: /'
+kernel_state a >"$RUN/a/before"
+kernel_state b >"$RUN/b/before"
+in_a ip -br addr show | sed 's/^/   a: /'
+in_b ip -br addr show | sed 's/^/   b: /'
 
 head1 "2. dsprep prepares the rails"
 for n in a b; do
@@ -190,14 +179,14 @@ for i in 0 1; do
 done
 
 head1 "4. questions"
-b0=$(tx_bytes enp1s0f0np0) b1=$(tx_bytes enP2p1s0f0np0)
+b0=$(tx_bytes in_a enp1s0f0np0) b1=$(tx_bytes in_a enP2p1s0f0np0)
 for q in "What is a rail?" "Count from 3 to 17." "Tell me a story about Ada the fox, with a red lamp near the river and Ben."; do
 	printf '\n   %s> %s%s\n   ' "$BOLD" "$q" "$OFF"
 	if ask "$q" 200; then note "$(times tokens) tokens, first after $(times first_s) s, $(times tokens_per_s) tokens/s"; else miss "the answer to \"$q\" ended in order"; fi
 done
 echo
 health | python3 -m json.tool | sed 's/^/   /'
-d0=$(($(tx_bytes enp1s0f0np0) - b0)) d1=$(($(tx_bytes enP2p1s0f0np0) - b1))
+d0=$(($(tx_bytes in_a enp1s0f0np0) - b0)) d1=$(($(tx_bytes in_a enP2p1s0f0np0) - b1))
 [ $((d0 * 4)) -ge $((d0 + d1)) ] && [ $((d1 * 4)) -ge $((d0 + d1)) ] && ok "each rail carried at least a quarter: $d0 and $d1 bytes from node a" || miss "each rail carried at least a quarter: $d0 and $d1 bytes from node a"
 
 head1 "5. rail 0 is cut in the middle of an answer"
@@ -205,7 +194,7 @@ story="Tell me a story about Ada the fox, with a red lamp near the river and Ben
 body "$story" 200 >"$RUN/world1.json"
 "$RUN/dsengine" generate -m "$RUN/model" --messages "$RUN/world1.json" -n 200 --temperature 0 --user "$ENGINE_UID" >"$RUN/world1" 2>"$RUN/out" || { miss "the same question at world 1"; cat "$RUN/out"; }
 printf '   '
-if ask "$story" 200 --after 10 --run "ip -n $Z link set enp1s0f0np0 down"; then ok "the answer ended in order"; else miss "the answer ended in order"; fi
+if ask "$story" 200 --after 10 --run "nsenter -t $NODE_B -n ip link set enp1s0f0np0 down"; then ok "the answer ended in order"; else miss "the answer ended in order"; fi
 pause=$(times pause_after_run_s)
 [ "$(times tokens_after_run)" -ge 1 ] 2>/dev/null && python3 -c "import sys; sys.exit(not float('$pause') < 2)" && ok "the longest pause after the cut was $pause s, $(times tokens_after_run) tokens came after it" || miss "the next token within 2 s of the cut: $pause s"
 [ -s "$RUN/text" ] && [ "$(tr -d '\n' <"$RUN/text")" = "$(tr -d '\n' <"$RUN/world1")" ] && ok "the text equals that of world 1 without a cut" || { miss "the text equals that of world 1 without a cut"; sed 's/^/        /' "$RUN/world1"; }
@@ -216,12 +205,12 @@ p = {p["name"]: p for r in json.load(sys.stdin)["ranks"] for p in r["paths"]}
 sent = sum(q["resent"] for q in p.values())
 print("rail 0 went down (%d), chunks that it held were sent again on rail 1 (%d)" % (p["rail0"]["downs"], sent))
 sys.exit(p["rail0"]["downs"] < 1 or sent < 1)' >"$RUN/out" && ok "$(cat "$RUN/out")" || miss "rank 0 lost and repeated something: $(cat "$RUN/out")"
-ip -n "$Z" link set enp1s0f0np0 up
+in_b ip link set enp1s0f0np0 up
 t0=$(date +%s%N)
 if wait_status ok 5; then ok "repaired: health is ok after $((($(date +%s%N) - t0) / 1000000)) ms"; else miss "health is ok within 5 s of the repair: $(health)"; fi
-b0=$(tx_bytes enp1s0f0np0)
+b0=$(tx_bytes in_a enp1s0f0np0)
 ask "What is a rail?" 60 --quiet || miss "an answer after the repair"
-d0=$(($(tx_bytes enp1s0f0np0) - b0))
+d0=$(($(tx_bytes in_a enp1s0f0np0) - b0))
 [ $d0 -gt 20000 ] && ok "rail 0 carries again: $d0 bytes for one answer" || miss "rail 0 carries again: $d0 bytes"
 
 head1 "6. back to how it was"
@@ -234,9 +223,7 @@ done
 PIDS=()
 for n in a b; do
 	check "dsprep undo on node $n" dsprep_on $n undo
-	ns=$A
-	[ $n = b ] && ns=$Z
-	kernel_state "$ns" >"$RUN/$n/after"
+	kernel_state $n >"$RUN/$n/after"
 	if diff "$RUN/$n/before" "$RUN/$n/after" >"$RUN/diff"; then ok "node $n: kernel state equals the one before"; else miss "node $n: kernel state equals the one before"; sed 's/^/        /' "$RUN/diff"; fi
 done
 echo
