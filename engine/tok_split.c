@@ -99,12 +99,11 @@ static bool is_pattern(const json_t *v, const char *known)
 	if (s == NULL)
 		return false;
 	for (; *s != '\0'; s++) {
-		if (*s == '\r' || *s == '\n') {
-			if (*known++ != '\\' || *known++ != (*s == '\r' ? 'r' : 'n'))
-				return false;
-		} else if (*s != *known++) {
+		bool line_end = *s == '\r' || *s == '\n';
+		if (line_end && *known++ != '\\')
 			return false;
-		}
+		if (*known++ != (!line_end ? *s : *s == '\r' ? 'r' : 'n'))
+			return false;
 	}
 	return *known == '\0';
 }
