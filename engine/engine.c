@@ -64,16 +64,27 @@ static void rope_tables(const struct eng_conf *c, struct kern_rope rope[2])
 		       c->yarn_slow, c->yarn_orig);
 }
 
+/* Positions of a sequence and rows of a run: what was asked for, within the model and the engine. */
+static uint32_t plan_ctx(const struct eng_open_args *a)
+{
+	uint32_t most = a->conf->max_pos;
+
+	return a->max_ctx == 0 || a->max_ctx > most ? most : a->max_ctx;
+}
+
+static uint32_t plan_rows(const struct eng_open_args *a)
+{
+	uint32_t rows = a->prefill_chunk == 0 || a->prefill_chunk > ENG_RUN_MAX ? ENG_RUN_MAX
+										: a->prefill_chunk;
+
+	return rows < plan_ctx(a) ? rows : plan_ctx(a);
+}
+
 static int open_parts(struct eng *e, const struct eng_open_args *a, struct ds_err *err)
 {
 	const struct eng_conf *c = a->conf;
-	uint32_t max_ctx = a->max_ctx == 0 || a->max_ctx > c->max_pos ? c->max_pos : a->max_ctx;
-	uint32_t rows = a->prefill_chunk == 0 || a->prefill_chunk > ENG_RUN_MAX ? ENG_RUN_MAX
-										: a->prefill_chunk;
 	uint32_t threads = a->n_threads == 0 ? processors() : a->n_threads;
 
-	if (rows > max_ctx)
-		rows = max_ctx;
 	for (uint32_t r = 0; r < a->world; r++)
 		if (eng_shard_plan(c, r, a->world, a->leaves, &e->shard[r], err) != 0)
 			return -1;
@@ -84,8 +95,8 @@ static int open_parts(struct eng *e, const struct eng_open_args *a, struct ds_er
 	if (c->n_engram > 0 && engram_open(c, &e->engram, err) != 0)
 		return -1;
 	rope_tables(c, e->rope);
-	if (eng_session_init(&e->seq, c, a->numerics, max_ctx, rows, err) != 0 ||
-	    eng_work_init(e, rows, err) != 0)
+	if (eng_session_init(&e->seq, c, a->numerics, plan_ctx(a), plan_rows(a), err) != 0 ||
+	    eng_work_init(e, plan_rows(a), err) != 0)
 		return -1;
 	if (eng_weights_load(c, eng_own(e), e->ops, &e->w, err) != 0)
 		return -1;
@@ -198,21 +209,22 @@ static int constants_hash(const struct eng_conf *c, const struct kern_ops *ops, 
 	return 0;
 }
 
-int eng_state_text(const struct eng_conf *c, const char *kernels, enum kern_numerics numerics,
-		   uint32_t world, uint32_t leaves, char *out, size_t size, struct ds_err *err)
+int eng_state_text(const struct eng_open_args *a, char *out, size_t size, struct ds_err *err)
 {
-	const struct kern_ops *ops = kern_open(kernels, err);
+	const struct kern_ops *ops = kern_open(a->kernels, err);
 	char model[65], constants[65];
 
-	if (ops == NULL || eng_digest(c, model, err) != 0 ||
-	    constants_hash(c, ops, constants, err) != 0)
+	if (ops == NULL || eng_digest(a->conf, model, err) != 0 ||
+	    constants_hash(a->conf, ops, constants, err) != 0)
 		return -1;
 	int n = snprintf(out, size,
 			 "version=" DS_VERSION "\nstep=%d\nmodel=%s\nnumerics=%s\nleaves=%u\n"
-			 "kernels=%s\nconstants=%s\nworld=%u\nbyte_order=%s\n",
-			 STEP_VERSION, model, numerics == KERN_NATIVE ? "native" : "exact", leaves,
-			 ops->name, constants, world,
-			 __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? "little" : "big");
+			 "kernels=%s\nconstants=%s\nworld=%u\nbyte_order=%s\n"
+			 "context=%u\nprefill_chunk=%u\n",
+			 STEP_VERSION, model, a->numerics == KERN_NATIVE ? "native" : "exact",
+			 a->leaves, ops->name, constants, a->world,
+			 __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? "little" : "big", plan_ctx(a),
+			 plan_rows(a));
 
 	if (n < 0 || (size_t)n >= size)
 		return ds_err_set(err, DS_ERR_BUG, 0, NULL, "write the state to compare");

@@ -30,10 +30,11 @@ void eng_close(struct eng *e);
 
 /**
  * eng_state_text() - the "key=value" lines that ranks compare before they form a group, for
- * tp_conf.state. Needs no loaded weights: call it before tp_open().
+ * tp_conf.state: version, model digest, numerics, leaves, kernel set, constants, world, and the plan
+ * (longest sequence and longest run). Of @a it takes what all ranks share; rank, threads and tp may
+ * be left 0. Needs no loaded weights: call it before tp_open().
  */
-int eng_state_text(const struct eng_conf *c, const char *kernels, enum kern_numerics numerics,
-		   uint32_t world, uint32_t leaves, char *out, size_t size, struct ds_err *err);
+int eng_state_text(const struct eng_open_args *a, char *out, size_t size, struct ds_err *err);
 
 /** eng_set_tp() - the group this rank's steps run over; NULL while there is none. */
 void eng_set_tp(struct eng *e, struct tp *tp);

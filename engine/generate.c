@@ -337,11 +337,12 @@ static int generate(struct gen *g, struct ds_err *err)
 
 /* ------------------------------------------------------------------ ranks */
 
-static struct eng *open_rank(const struct gen *g, uint32_t rank, struct ds_err *err)
+static struct eng_open_args rank_args(const struct gen *g, uint32_t rank)
 {
 	uint32_t world = (uint32_t)g->a.world;
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-	struct eng_open_args a = {
+
+	return (struct eng_open_args){
 		.conf = &g->conf,
 		.kernels = g->a.kernels,
 		.numerics = g->a.mode,
@@ -352,22 +353,26 @@ static struct eng *open_rank(const struct gen *g, uint32_t rank, struct ds_err *
 		.max_ctx = (uint32_t)g->ids.n + token_count(g) - 1,
 		.prefill_chunk = (uint32_t)g->a.chunk,
 	};
-
-	return eng_open(&a, err);
 }
 
 static int join(struct gen *g, struct spawn *s, uint32_t rank, struct ds_err *err)
 {
+	const struct eng_open_args a = rank_args(g, rank);
 	struct tp_conf c;
 
 	spawn_tp(s, rank, &c);
-	if (eng_state_text(&g->conf, g->a.kernels, g->a.mode, (uint32_t)g->a.world,
-			   (uint32_t)g->a.leaves, c.state, sizeof(c.state), err) != 0)
-		return -1;
-	if ((g->tp = tp_open(&c, err)) == NULL)
+	if (eng_state_text(&a, c.state, sizeof(c.state), err) != 0 ||
+	    (g->tp = tp_open(&c, err)) == NULL)
 		return -1;
 	eng_set_tp(g->eng, g->tp);
 	return 0;
+}
+
+static struct eng *open_rank(const struct gen *g, uint32_t rank, struct ds_err *err)
+{
+	const struct eng_open_args a = rank_args(g, rank);
+
+	return eng_open(&a, err);
 }
 
 /* A child's whole life. It prints nothing: what went wrong goes to the parent. */

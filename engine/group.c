@@ -41,9 +41,15 @@ int group_init(struct group *g, const struct eng_settings *s, const struct eng_c
 				     .connect_ms = GROUP_TRY_MS } };
 	if (fill_paths(g, s, err) != 0)
 		return -1;
-	if (eng_state_text(conf, s->kernels[0] != '\0' ? s->kernels : NULL,
-			   (enum kern_numerics)s->numerics, g->tc.world, KERN_LEAVES_MAX,
-			   g->tc.state, sizeof(g->tc.state), err) != 0)
+	const struct eng_open_args shared = { .conf = conf,
+					      .kernels = s->kernels[0] != '\0' ? s->kernels : NULL,
+					      .numerics = (enum kern_numerics)s->numerics,
+					      .world = g->tc.world,
+					      .leaves = KERN_LEAVES_MAX,
+					      .max_ctx = (uint32_t)s->context,
+					      .prefill_chunk = (uint32_t)s->prefill_chunk };
+
+	if (eng_state_text(&shared, g->tc.state, sizeof(g->tc.state), err) != 0)
 		return -1;
 	memcpy(g->tc.secret, secret, sizeof(g->tc.secret));
 	return 0;

@@ -28,29 +28,36 @@ struct result {
 
 static struct eng_conf conf;
 
+static struct eng_open_args args(enum kern_numerics numerics, uint32_t rank, uint32_t world,
+				 uint32_t leaves)
+{
+	return (struct eng_open_args){ .conf = &conf,
+				       .numerics = numerics,
+				       .rank = rank,
+				       .world = world,
+				       .leaves = leaves,
+				       .n_threads = 1,
+				       .prefill_chunk = 16,
+				       .max_ctx = 64 };
+}
+
 static struct eng *open_rank(enum kern_numerics numerics, uint32_t rank, uint32_t world,
 			     uint32_t leaves, struct ds_err *err)
 {
-	return eng_open(&(struct eng_open_args){ .conf = &conf,
-						 .numerics = numerics,
-						 .rank = rank,
-						 .world = world,
-						 .leaves = leaves,
-						 .n_threads = 1,
-						 .prefill_chunk = 16,
-						 .max_ctx = 64 },
-			err);
+	const struct eng_open_args a = args(numerics, rank, world, leaves);
+
+	return eng_open(&a, err);
 }
 
 static struct tp *join(struct spawn *s, struct eng *e, uint32_t rank, enum kern_numerics numerics,
 		       uint32_t leaves, struct ds_err *err)
 {
+	const struct eng_open_args a = args(numerics, rank, s->world, leaves);
 	struct tp_conf c;
 	struct tp *tp;
 
 	spawn_tp(s, rank, &c);
-	if (eng_state_text(&conf, NULL, numerics, s->world, leaves, c.state, sizeof(c.state),
-			   err) != 0 ||
+	if (eng_state_text(&a, c.state, sizeof(c.state), err) != 0 ||
 	    (tp = tp_open(&c, err)) == NULL)
 		return NULL;
 	eng_set_tp(e, tp);

@@ -449,23 +449,32 @@ static void hashes_come_one_line_per_position_and_layer(void)
 
 static void state_text_tells_engines_apart(void)
 {
-	static char a[TP_STATE_BYTES_MAX], b[TP_STATE_BYTES_MAX];
+	static char text[2][TP_STATE_BYTES_MAX];
+	const struct eng_open_args base = {
+		.conf = &conf, .kernels = "ref", .world = 2, .leaves = 4, .max_ctx = 100
+	};
+	struct eng_open_args a[8] = { base, base, base, base, base, base, base, base };
+	struct eng_conf other = conf;
 	struct ds_err err = { 0 };
 
-	CU_ASSERT_EQUAL_FATAL(eng_state_text(&conf, "ref", KERN_NATIVE, 2, 4, a, sizeof(a), &err),
-			      0);
-	CU_ASSERT_EQUAL(eng_state_text(&conf, "ref", KERN_NATIVE, 2, 4, b, sizeof(b), &err), 0);
-	CU_ASSERT_STRING_EQUAL(a, b);
-	CU_ASSERT_PTR_NOT_NULL(strstr(a, "\nkernels=ref\n"));
-	CU_ASSERT_PTR_NOT_NULL(strstr(a, "\nmodel="));
-	CU_ASSERT_EQUAL(eng_state_text(&conf, "ref", KERN_EXACT, 2, 4, b, sizeof(b), &err), 0);
-	CU_ASSERT_STRING_NOT_EQUAL(a, b);
-	struct eng_conf other = conf; /* another angle is another constant */
-
-	other.crope_theta = 160001;
-	CU_ASSERT_EQUAL(eng_state_text(&other, "ref", KERN_NATIVE, 2, 4, b, sizeof(b), &err), 0);
-	CU_ASSERT_STRING_NOT_EQUAL(strstr(a, "constants="), strstr(b, "constants="));
-	CU_ASSERT_EQUAL(eng_state_text(&conf, "ref", KERN_NATIVE, 2, 4, b, 20, &err), -1);
+	other.crope_theta = 160001; /* another angle is another constant */
+	a[0].rank = 1;		    /* what ranks need not share */
+	a[0].n_threads = 5;
+	a[1].numerics = KERN_EXACT;
+	a[2].world = 4;
+	a[3].leaves = 3;
+	a[4].max_ctx = 101;
+	a[5].prefill_chunk = 7;
+	a[6].conf = &other;
+	a[7].max_ctx = 0;
+	CU_ASSERT_EQUAL_FATAL(eng_state_text(&base, text[0], sizeof(text[0]), &err), 0);
+	CU_ASSERT_PTR_NOT_NULL(strstr(text[0], "\nkernels=ref\n"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(text[0], "\nmodel="));
+	for (int i = 0; i < 8; i++) {
+		CU_ASSERT_EQUAL(eng_state_text(&a[i], text[1], sizeof(text[1]), &err), 0);
+		CU_ASSERT_EQUAL(strcmp(text[0], text[1]) == 0, i == 0);
+	}
+	CU_ASSERT_EQUAL(eng_state_text(&base, text[1], 20, &err), -1);
 }
 
 /* clang-format off */
