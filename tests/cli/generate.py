@@ -309,10 +309,22 @@ def refusals():
 
 # ------------------------------------------------------------------ ends
 
+def powers(pid):
+    """What is not as it should be in any thread of a rank that was started as root."""
+    want = {"Uid": "65534 65534 65534 65534", "Gid": "65534 65534 65534 65534", "Groups": "", "NoNewPrivs": "1"}
+    want.update({"Cap" + c: "0000000000000000" for c in ("Inh", "Prm", "Eff", "Bnd", "Amb")})
+    wrong = []
+    for task in os.listdir("/proc/%d/task" % pid):
+        fields = dict(l.split(":", 1) for l in open("/proc/%d/task/%s/status" % (pid, task)).read().splitlines())
+        wrong += [(pid, task, k, fields[k].split()) for k, v in want.items() if " ".join(fields[k].split()) != v]
+    return wrong
+
+
 def ends():
     """Whatever happens to one process, none stays behind and the user is told."""
     model = copy_model("ends")
     long = [PROG, "generate", "-m", model, "--prompt-ids", ids(golden[12]["ids"]), "--force-ids", ids([5] * 2000), "--world", "2"]
+    long += ["--user", "65534"] if os.getuid() == 0 else []
     for name, victim, sig in (("a rank is killed", 1, signal.SIGKILL), ("the leader is killed", 0, signal.SIGKILL), ("the user interrupts", 0, signal.SIGINT)):
         p = subprocess.Popen(long, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         end = time.time() + 20
@@ -321,6 +333,9 @@ def ends():
         time.sleep(0.7)
         ranks = sorted(processes())                        # the parent is rank 0
         both = len(ranks) == 2 and ranks[0] == p.pid
+        if both and victim == 1 and os.getuid() == 0:
+            wrong = [w for pid in ranks for w in powers(pid)]
+            check("started as root: every thread of both ranks is nobody without any capability", not wrong, wrong)
         if both:
             os.kill(ranks[victim], sig)
         try:
