@@ -81,16 +81,15 @@ static inline uint8_t kern_pow2ceil(float t)
 	return (uint8_t)(byte > 255 ? 255 : byte);
 }
 
-/* E4M3 byte to float: subnormal step 2^-9, no infinity. */
+/* E4M3 byte to float: 8 + m (m when subnormal) units of 2^(e - 10), exact; no infinity. */
 static inline float kern_e4m3(uint8_t code)
 {
-	uint32_t sign = (uint32_t)(code & 0x80) << 24, rest = code & 0x7f;
+	uint32_t e = code >> 3 & 15, units = (code & 7) + (e != 0 ? 8 : 0);
+	float unit = kern_from_bits(((e != 0 ? e : 1) + 117) << 23);
+	float v =
+		kern_from_bits(kern_bits((float)(int)units * unit) | (uint32_t)(code & 0x80) << 24);
 
-	if (rest == 0x7f)
-		return kern_from_bits(KERN_NAN_BITS);
-	if (rest < 8) /* 0..7 steps of 2^-9; exact */
-		return kern_from_bits(kern_bits((float)rest * 0x1p-9f) | sign);
-	return kern_from_bits(sign | ((rest << 20) + (UINT32_C(120) << 23)));
+	return (code & 0x7f) == 0x7f ? kern_from_bits(KERN_NAN_BITS) : v;
 }
 
 /* Nearest E4M3 byte, ties to even, saturating at 448; NaN to 0x7f. */
@@ -113,10 +112,10 @@ static inline uint8_t kern_to_e4m3(float v)
 /* E2M1 code (bit 3 is the sign) to float. */
 static inline float kern_e2m1(uint8_t code)
 {
-	static const float mag[8] = { 0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f };
-	float v = mag[code & 7];
+	static const float value[16] = { 0.0f,	0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+					 -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f };
 
-	return (code & 8) != 0 ? -v : v;
+	return value[code & 15];
 }
 
 /* Nearest E2M1 code, ties to the even code, saturating at 6. A NaN has no code: callers mark the scale. */
@@ -263,20 +262,26 @@ static inline float kern_lane_dot(const float *a, const float *b, size_t len)
 	return kern_tree(lane);
 }
 
-/* Dot product as a bf16 linear: k ascending, blocks of 32 from zero, added with scale 1. */
-static inline float kern_block_dot(const float *a, const float *b, size_t len)
+/*
+ * Dot products of @q with sixteen keys, as bf16 linears: k ascending, blocks of 32 from zero, added
+ * with scale 1. Keys lie side by side, channel d of key j at key[d * 16 + j]: each sum is a chain of
+ * its own, and sixteen chains keep a processor busy that one would leave waiting.
+ */
+static inline void kern_dot16(const float *q, const float *key, size_t width, float sum[16])
 {
-	float sum = 0.0f;
+	float total[16] = { 0 };
 
-	for (size_t k = 0; k < len; k += 32) {
-		size_t end = len - k < 32 ? len : k + 32;
-		float acc = 0.0f;
+	for (size_t k = 0; k < width; k += 32) {
+		size_t end = width - k < 32 ? width : k + 32;
+		float acc[16] = { 0 };
 
-		for (size_t i = k; i < end; i++)
-			acc = kern_fma(a[i], b[i], acc);
-		sum += acc;
+		for (size_t d = k; d < end; d++)
+			for (int j = 0; j < 16; j++)
+				acc[j] = kern_fma(q[d], key[d * 16 + j], acc[j]);
+		for (int j = 0; j < 16; j++)
+			total[j] += acc[j];
 	}
-	return sum;
+	memcpy(sum, total, sizeof(total));
 }
 
 #endif

@@ -22,61 +22,80 @@ struct head {
 	float *out; /* [width] */
 };
 
-/* Read the keys of one block of slots of row @i. Return: bit s is set where slot s holds a key. */
-static uint64_t read_slots(const struct kern_attn_args *a, uint32_t i, uint32_t block, float *key)
+/* The keys of one block of slots; 0 in a hole. Scores want sixteen slots side by side. */
+struct keys {
+	uint64_t full;			     /* bit s is set where slot s holds a key */
+	float row[BLOCK * REF_WIDTH_MAX];    /* [slot][channel] */
+	float column[BLOCK * REF_WIDTH_MAX]; /* [slot / 16][channel][slot % 16] */
+};
+
+/* Read slot @slot of row @i. Return: whether it holds a key. */
+static bool read_slot(const struct kern_attn_args *a, uint32_t i, uint32_t slot, float *key)
 {
 	uint32_t pos = a->pos[i], first = pos + 1 > a->window ? pos + 1 - a->window : 0;
-	uint64_t full = 0;
+	uint32_t at = slot - a->window;
 
-	for (uint32_t s = 0; s < BLOCK; s++) {
-		uint32_t slot = block * BLOCK + s;
-
-		if (slot < a->window) {
-			if (first + slot > pos)
-				continue;
-			ref_row_read(a->win, first + slot, key + (size_t)s * a->width);
-		} else {
-			uint32_t at = slot - a->window;
-
-			if (at >= a->n_sel || a->sel[(size_t)i * a->n_sel + at] < 0)
-				continue;
-			ref_row_read(a->comp, (uint64_t)a->sel[(size_t)i * a->n_sel + at],
-				     key + (size_t)s * a->width);
-		}
-		full |= UINT64_C(1) << s;
+	if (slot < a->window) {
+		if (first + slot > pos)
+			return false;
+		ref_row_read(a->win, first + slot, key);
+		return true;
 	}
-	return full;
+	if (at >= a->n_sel || a->sel[(size_t)i * a->n_sel + at] < 0)
+		return false;
+	ref_row_read(a->comp, (uint64_t)a->sel[(size_t)i * a->n_sel + at], key);
+	return true;
+}
+
+static void read_block(const struct kern_attn_args *a, uint32_t i, uint32_t block, struct keys *k)
+{
+	size_t width = a->width;
+
+	k->full = 0;
+	for (uint32_t s = 0; s < BLOCK; s++) {
+		float *row = k->row + s * width, *column = k->column + s / 16 * 16 * width + s % 16;
+
+		if (read_slot(a, i, block * BLOCK + s, row))
+			k->full |= UINT64_C(1) << s;
+		else
+			memset(row, 0, width * sizeof(*row));
+		for (size_t d = 0; d < width; d++)
+			column[d * 16] = row[d];
+	}
 }
 
 /* One block of slots for one head: scores, the new maximum, then the sums scaled to it. */
-static void add_block(const struct attn_job *job, const float *q, const float *key, uint64_t full,
+static void add_block(const struct attn_job *job, const float *q, const struct keys *k,
 		      struct head *h)
 {
-	uint32_t width = job->a->width;
+	size_t width = job->a->width;
 	float z[BLOCK], e[BLOCK], lane[16] = { 0 }, top = h->top, shrink;
 
+	for (uint32_t s = 0; s < BLOCK; s += 16)
+		kern_dot16(q, k->column + s * width, width, z + s);
 	for (uint32_t s = 0; s < BLOCK; s++) {
-		if ((full >> s & 1) == 0)
-			continue;
-		z[s] = kern_block_dot(q, key + (size_t)s * width, width) * job->scale;
-		top = z[s] > top ? z[s] : top;
+		z[s] *= job->scale;
+		if ((k->full >> s & 1) != 0)
+			top = z[s] > top ? z[s] : top;
 	}
 	shrink = kern_exp(h->top - top);
 	for (uint32_t s = 0; s < BLOCK; s++) {
-		e[s] = (full >> s & 1) != 0 ? kern_exp(z[s] - top) : 0.0f;
+		e[s] = (k->full >> s & 1) != 0 ? kern_exp(z[s] - top) : 0.0f;
 		lane[s % 16] += e[s];
+		e[s] = job->ctx->numerics == KERN_NATIVE ? kern_bf16_round(e[s]) : e[s];
 	}
 	h->total = kern_fma(h->total, shrink, kern_tree(lane));
 	h->top = top;
-	for (uint32_t d = 0; d < width; d++)
-		h->out[d] *= shrink;
-	for (uint32_t s = 0; s < BLOCK; s++) {
-		float p = job->ctx->numerics == KERN_NATIVE ? kern_bf16_round(e[s]) : e[s];
-		const float *k = key + (size_t)s * width;
+	for (size_t d = 0; d < width; d += 32) { /* widths of cache rows are multiples of 32 */
+		float out[32];
 
-		if ((full >> s & 1) != 0)
-			for (uint32_t d = 0; d < width; d++)
-				h->out[d] = kern_fma(p, k[d], h->out[d]);
+		for (int j = 0; j < 32; j++)
+			out[j] = h->out[d + j] * shrink;
+		for (uint32_t s = 0; s < BLOCK; s++)
+			if ((k->full >> s & 1) != 0)
+				for (int j = 0; j < 32; j++)
+					out[j] = kern_fma(e[s], k->row[s * width + d + j], out[j]);
+		memcpy(h->out + d, out, sizeof(out));
 	}
 }
 
@@ -85,8 +104,8 @@ static void attend_row(const struct attn_job *job, uint32_t i, uint32_t h0, uint
 {
 	const struct kern_attn_args *a = job->a;
 	uint32_t slots = a->window + a->n_sel;
-	float key[BLOCK * REF_WIDTH_MAX];
 	struct head head[64];
+	struct keys keys;
 
 	for (uint32_t h = h0; h < h1; h++) {
 		size_t at = ((size_t)i * a->heads + h) * a->width;
@@ -95,10 +114,9 @@ static void attend_row(const struct attn_job *job, uint32_t i, uint32_t h0, uint
 		memset(a->out + at, 0, a->width * sizeof(float));
 	}
 	for (uint32_t block = 0; block * BLOCK < slots; block++) {
-		uint64_t full = read_slots(a, i, block, key);
-
-		for (uint32_t h = h0; full != 0 && h < h1; h++)
-			add_block(job, a->q + ((size_t)i * a->heads + h) * a->width, key, full,
+		read_block(a, i, block, &keys);
+		for (uint32_t h = h0; keys.full != 0 && h < h1; h++)
+			add_block(job, a->q + ((size_t)i * a->heads + h) * a->width, &keys,
 				  &head[h - h0]);
 	}
 	for (uint32_t h = h0; h < h1; h++) {
@@ -135,7 +153,7 @@ void ref_attention(struct kern_ctx *ctx, const struct kern_attn_args *a)
 				.a = a,
 				.scale = (float)(1.0 / sqrt((double)a->width)) };
 
-	assert(a->width <= REF_WIDTH_MAX && a->win->width == a->width);
+	assert(a->width % 32 == 0 && a->width <= REF_WIDTH_MAX && a->win->width == a->width);
 	assert(a->comp == NULL ? a->n_sel == 0 : a->comp->width == a->width);
 	kern_parallel(ctx->pool, a->n * a->heads, (uint64_t)(a->window + a->n_sel) * a->width * 3,
 		      attend, &job);

@@ -82,19 +82,28 @@ static void heap_list(struct heap *h, int32_t *out)
 	}
 }
 
-/* sum over heads of weight * relu(query . key); heads ascending (4.6.4). */
-static float score(const struct kern_index_args *a, uint32_t i, uint32_t entry)
-{
-	float key[REF_WIDTH_MAX], sum = 0.0f;
+#define MANY 16 /* entries scored side by side */
 
-	ref_row_read(a->keys, entry, key);
+/* sum over heads of weight * relu(query . key) for @n entries; heads ascending (4.6.4). */
+static void score(const struct kern_index_args *a, uint32_t i, const uint32_t *entry, uint32_t n,
+		  float *sum)
+{
+	float key[REF_WIDTH_MAX], column[REF_WIDTH_MAX * MANY];
+
+	for (uint32_t e = 0; e < MANY; e++) {
+		ref_row_read(a->keys, entry[e < n ? e : 0], key);
+		for (uint32_t d = 0; d < a->dim; d++)
+			column[(size_t)d * MANY + e] = key[d];
+		sum[e] = 0.0f;
+	}
 	for (uint32_t h = 0; h < a->heads; h++) {
 		size_t at = (size_t)i * a->heads + h;
-		float dot = kern_block_dot(a->q + at * a->dim, key, a->dim);
+		float dot[MANY];
 
-		sum = kern_fma(a->weight[at], dot < 0.0f ? 0.0f : dot, sum);
+		kern_dot16(a->q + at * a->dim, column, a->dim, dot);
+		for (uint32_t e = 0; e < MANY; e++)
+			sum[e] = kern_fma(a->weight[at], dot[e] < 0.0f ? 0.0f : dot[e], sum[e]);
 	}
-	return sum;
 }
 
 /* Everything of 0..count-1, when there is room for all of it. */
@@ -104,38 +113,62 @@ static void take_all(uint32_t count, uint32_t capacity, int32_t *out)
 		out[i] = i < count ? (int32_t)i : -1;
 }
 
-/* All visible entries, and the best blocks of them: the newest block is always among those. */
-static void select_all(const struct kern_index_args *a, uint32_t i, struct heap *best,
-		       struct heap *blocks)
+/* What one row is choosing; blocks are NULL where it publishes none. */
+struct choice {
+	struct heap *best, *blocks;
+	uint32_t block_key; /* best of the block so far */
+};
+
+/* One scored entry; entries come ascending. The newest block is always among the best. */
+static void offer(const struct kern_index_args *a, uint32_t i, struct choice *c, uint32_t entry,
+		  float s)
 {
-	uint32_t visible = a->visible[i], block_key = 0;
+	uint32_t key = order(s);
 
-	for (uint32_t e = 0; e < visible; e++) {
-		uint32_t key = order(score(a, i, e));
-
-		heap_add(best, key, (int32_t)e);
-		if (blocks == NULL)
-			continue;
-		block_key = key > block_key ? key : block_key;
-		if (e + 1 == visible)
-			heap_add(blocks, UINT32_MAX, (int32_t)(e / a->block_size));
-		else if ((e + 1) % a->block_size == 0) {
-			heap_add(blocks, block_key, (int32_t)(e / a->block_size));
-			block_key = 0;
-		}
+	heap_add(c->best, key, (int32_t)entry);
+	if (c->blocks == NULL)
+		return;
+	c->block_key = key > c->block_key ? key : c->block_key;
+	if (entry + 1 == a->visible[i])
+		heap_add(c->blocks, UINT32_MAX, (int32_t)(entry / a->block_size));
+	else if ((entry + 1) % a->block_size == 0) {
+		heap_add(c->blocks, c->block_key, (int32_t)(entry / a->block_size));
+		c->block_key = 0;
 	}
 }
 
-/* Only entries of the kept blocks. */
-static void select_inside(const struct kern_index_args *a, uint32_t i, struct heap *best)
+/* The next of the entries that row @i may choose, from @e on; at or past `visible` when none is left. */
+static uint32_t next_entry(const struct kern_index_args *a, uint32_t i, uint32_t e, uint32_t *block)
 {
 	const int32_t *in = a->blocks_in + (size_t)i * a->n_blocks;
 
-	for (uint32_t b = 0; b < a->n_blocks && in[b] >= 0; b++) {
-		uint32_t first = (uint32_t)in[b] * a->block_size, end = first + a->block_size;
+	if (a->blocks_in == NULL)
+		return e;
+	for (; *block < a->n_blocks && in[*block] >= 0; ++*block) {
+		uint32_t first = (uint32_t)in[*block] * a->block_size;
 
-		for (uint32_t e = first; e < end && e < a->visible[i]; e++)
-			heap_add(best, order(score(a, i, e)), (int32_t)e);
+		if (e < first)
+			return first;
+		if (e < first + a->block_size)
+			return e;
+	}
+	return UINT32_MAX;
+}
+
+/* Score all entries that row @i may choose, sixteen at a time, and offer them in ascending order. */
+static void scan(const struct kern_index_args *a, uint32_t i, struct choice *c)
+{
+	uint32_t entry[MANY], n, block = 0;
+	float sum[MANY];
+
+	for (uint32_t e = next_entry(a, i, 0, &block); e < a->visible[i];) {
+		for (n = 0; n < MANY && e < a->visible[i]; n++) {
+			entry[n] = e;
+			e = next_entry(a, i, e + 1, &block);
+		}
+		score(a, i, entry, n, sum);
+		for (uint32_t k = 0; k < n; k++)
+			offer(a, i, c, entry[k], sum[k]);
 	}
 }
 
@@ -147,20 +180,18 @@ static void select_row(const struct kern_index_args *a, uint32_t i, struct best 
 	int32_t *out = a->blocks_out == NULL ? NULL : a->blocks_out + (size_t)i * a->n_blocks;
 	uint32_t visible = a->visible[i];
 	uint32_t in_blocks = out == NULL ? 0 : (visible + a->block_size - 1) / a->block_size;
+	struct choice c = { .best = &best, .blocks = out == NULL ? NULL : &blocks };
 
-	if (a->blocks_in != NULL) {
-		select_inside(a, i, &best);
-		heap_list(&best, sel);
-	} else if (visible <= a->topk && in_blocks <= a->n_blocks) {
+	if (a->blocks_in == NULL && visible <= a->topk && in_blocks <= a->n_blocks) {
 		take_all(visible, a->topk, sel); /* no score can change anything */
 		if (out != NULL)
 			take_all(in_blocks, a->n_blocks, out);
-	} else {
-		select_all(a, i, &best, out == NULL ? NULL : &blocks);
-		heap_list(&best, sel);
-		if (out != NULL)
-			heap_list(&blocks, out);
+		return;
 	}
+	scan(a, i, &c);
+	heap_list(&best, sel);
+	if (out != NULL)
+		heap_list(&blocks, out);
 }
 
 static void select_rows(void *arg, uint32_t part, uint32_t first, uint32_t end)

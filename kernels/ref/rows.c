@@ -51,14 +51,16 @@ void ref_row_read(const struct kern_cache *c, uint64_t e, float *x)
 		uint8_t byte = scale[at / group];
 		float s = kind == KERN_Q4KV ? kern_e4m3(byte) : kern_e8m0(byte);
 
-		for (uint32_t i = at; i < at + group; i++) {
-			uint8_t pair = kind == KERN_Q8 ? row[i] : row[i / 2];
-
-			x[i] = kern_canon(
-				(kind == KERN_Q8 ? kern_e4m3(pair)
-						 : kern_e2m1(i % 2 == 0 ? pair & 15 : pair >> 4)) *
-				s);
-		}
+		if (kind == KERN_Q8)
+			for (uint32_t i = at; i < at + group; i++)
+				x[i] = kern_e4m3(row[i]) * s;
+		else
+			for (uint32_t i = at; i < at + group; i += 2) {
+				x[i] = kern_e2m1(row[i / 2] & 15) * s;
+				x[i + 1] = kern_e2m1(row[i / 2] >> 4) * s;
+			}
+		for (uint32_t i = at; i < at + group && s != s; i++)
+			x[i] = kern_canon(x[i]);
 	}
 }
 

@@ -103,7 +103,7 @@ static void test_sincos(void)
 
 static void test_sums(void)
 {
-	float lane[16], a[100], b[100], want;
+	float lane[16], a[100], b[100], key[1600], want;
 
 	for (int i = 0; i < 16; i++)
 		lane[i] = i == 0 ? 0x1p24f : 1.0f;
@@ -117,7 +117,12 @@ static void test_sums(void)
 	for (int i = 0; i < 100; i++)
 		want += a[i] * b[i]; /* small halves: exact in any order */
 	CU_ASSERT_EQUAL(kern_lane_dot(a, b, 100), want);
-	CU_ASSERT_EQUAL(kern_block_dot(a, b, 100), want);
+	for (int i = 0; i < 100; i++)
+		for (int j = 0; j < 16; j++)
+			key[i * 16 + j] = b[i] * (float)(j + 1);
+	kern_dot16(a, key, 100, lane);
+	for (int j = 0; j < 16; j++)
+		CU_ASSERT_EQUAL(lane[j], want * (float)(j + 1));
 }
 
 static CU_TestInfo kern_math_tests[] = {
