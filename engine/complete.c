@@ -76,6 +76,20 @@ static double now_ms(void)
 	return (double)t.tv_sec * 1000 + (double)t.tv_nsec / 1e6;
 }
 
+static bool over_time(const struct course *k)
+{
+	return now_ms() - k->begin_ms > (double)k->c->time_limit_ms;
+}
+
+/* An answer can end early; a prompt that is only half read has none to give. */
+static int too_slow(const struct course *k, size_t at, struct ds_err *err)
+{
+	ds_err_set(err, DS_ERR_TIMEOUT, 0, NULL, "read the prompt");
+	ds_err_why(err, "the time limit of %lld s passed after %zu of %zu tokens",
+		   (long long)(k->c->time_limit_ms / 1000), at, k->a->prompt.ids.n);
+	return ds_err_fix(err, "send a shorter prompt, or raise time_limit_s");
+}
+
 /* Return: 0; 1 the client left; -1. */
 static int prefill(struct course *k, struct ds_err *err)
 {
@@ -87,6 +101,8 @@ static int prefill(struct course *k, struct ds_err *err)
 		bool last = at + n == ids->n;
 		if (answer_gone(k->a))
 			return 1;
+		if (over_time(k))
+			return too_slow(k, at, err);
 		if (eng_run(k->c->eng, ids->id + at, (uint32_t)n, last ? k->c->logits : NULL,
 			    err) != 0)
 			return -1;
@@ -124,8 +140,7 @@ static int draw(struct course *k, uint32_t *id, struct ds_err *err)
 	}
 	chat_out_put(&k->out, *id, &k->reasoning, &k->content);
 	give(k);
-	if (k->finish == NULL && (k->usage.completion >= k->a->max_tokens ||
-				  now_ms() - k->begin_ms > (double)c->time_limit_ms))
+	if (k->finish == NULL && (k->usage.completion >= k->a->max_tokens || over_time(k)))
 		k->finish = "length";
 	return 0;
 }

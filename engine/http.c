@@ -331,6 +331,10 @@ static int make_answer(struct exchange *x, struct MHD_Connection *c, struct api_
 	uint32_t max_tokens;
 	if (check_length(m, r, p->ids.n, &max_tokens, e) != 0)
 		return -1;
+	/* It may wait for long; what it waits with is the ids alone. */
+	json_decref(r->body);
+	r->body = NULL;
+	ds_buf_fini(&p->text);
 	struct answer *a =
 		answer_new(r, p, m->name, max_tokens, i != NULL ? i->connect_fd : -1, &err);
 	if (a == NULL || sched_submit(x->h->a.sched, &a->job, &err) != 0) {

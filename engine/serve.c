@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -506,6 +507,16 @@ static int catch_signals(struct ds_err *err)
 	return 0;
 }
 
+/* A waiting request holds two descriptors; the usual soft limit of 1024 is enough, lower ones are not. */
+static void raise_descriptors(void)
+{
+	struct rlimit rl;
+	if (getrlimit(RLIMIT_NOFILE, &rl) == 0 && rl.rlim_cur < 4096) {
+		rl.rlim_cur = rl.rlim_max < 4096 ? rl.rlim_max : 4096;
+		(void)setrlimit(RLIMIT_NOFILE, &rl);
+	}
+}
+
 static void fini(struct serve *s)
 {
 	group_fini(&s->group);
@@ -525,6 +536,7 @@ static int run(struct serve *s, struct ds_err *err)
 {
 	if (read_files(s, err) != 0 || priv_drop(s->opt.user, PRIV_SERVE, err) != 0)
 		return -1;
+	raise_descriptors();
 	if (read_settings(s, err) != 0 || catch_signals(err) != 0)
 		return -1;
 	return s->set.rank == 0 ? lead(s, err) : follow(s, err);

@@ -141,7 +141,7 @@ fi
 
 # ---- rank 1 is killed
 kill_rank() { kill -9 "${PID[$1]}"; wait "${PID[$1]}" 2>/dev/null; PID[$1]=""; }
-broken killed 9
+broken killed 9 2>/dev/null # bash reports the kill
 wait "${PID[1]}" 2>/dev/null # killed by the client above
 PID[1]=""
 check "health is failed and names rank, path and collective" is "$(field 'h["status"], h["culprit"]["rank"], h["culprit"]["path"], bool(h["culprit"]["collective"]), h["ranks"][1]["state"]')" "('failed', 1, 'rank', True, 'lost')"
