@@ -60,7 +60,7 @@ struct tp;
 /**
  * tp_open() - form the group: authenticate, compare state, connect every path. Blocks until all
  * peers are there or @connect_ms passed.
- * @c: copied. Returns owned (tp_close()); NULL with DS_ERR_PEER (refusal, names both sides),
+ * @c: copied; its sockets are taken in every case. Returns owned (tp_close()); NULL with DS_ERR_PEER (refusal, names both sides),
  * DS_ERR_TIMEOUT (names the ranks that are missing and their addresses), DS_ERR_HOST.
  */
 struct tp *tp_open(const struct tp_conf *c, struct ds_err *err);
@@ -87,7 +87,12 @@ enum tp_kind {
 int tp_exchange(struct tp *tp, enum tp_kind kind, const void *send, size_t len, void *const *recv,
 		const size_t *recv_len, struct ds_err *err);
 
-/** tp_send() / tp_recv() - one message to or from one rank, in order per direction. @len must match. */
+/**
+ * tp_send() / tp_recv() - one message to or from one rank, in order per direction.
+ * @len: bytes, at most 256 MiB; must match on both sides; 0 = nothing is sent or awaited
+ *
+ * tp_send() copies and returns; it waits only for a receiver that is 32 MiB or 256 messages behind.
+ */
 int tp_send(struct tp *tp, enum tp_kind kind, uint32_t to, const void *data, size_t len,
 	    struct ds_err *err);
 int tp_recv(struct tp *tp, enum tp_kind kind, uint32_t from, void *data, size_t len,

@@ -4,9 +4,11 @@
 #include "tp_auth.h"
 
 #include <openssl/crypto.h>
+#include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/rand.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Every message begins with magic (4), version (2), type, code. */
@@ -76,17 +78,20 @@ static void get_hello(const uint8_t *p, struct tp_hello *h)
 	memcpy(h->path, p + AT_PATH, sizeof(h->path) - 1);
 }
 
-/* Return: false when the library cannot compute it; then nobody is let in. */
+/* Return: false when the library has no memory for it; then nobody is let in, but may try again. */
 static bool mac(const struct tp_hs *hs, const char *label, uint8_t out[TP_AUTH_KEY_BYTES])
 {
 	uint8_t text[16 + 2 * TP_HELLO_BYTES] = { 0 };
 	const uint8_t *c = hs->connector ? hs->mine : hs->theirs;
 	const uint8_t *l = hs->connector ? hs->theirs : hs->mine;
-	memcpy(text, label, strlen(label));
+	snprintf((char *)text, 16, "%s", label);
 	memcpy(text + 16, c, TP_HELLO_BYTES);
 	memcpy(text + 16 + TP_HELLO_BYTES, l, TP_HELLO_BYTES);
 	unsigned int n = TP_AUTH_KEY_BYTES;
-	return HMAC(EVP_sha256(), hs->key, TP_AUTH_KEY_BYTES, text, sizeof(text), out, &n) != NULL;
+	if (HMAC(EVP_sha256(), hs->key, TP_AUTH_KEY_BYTES, text, sizeof(text), out, &n) != NULL)
+		return true;
+	ERR_clear_error(); /* its texts would stay for the life of the thread */
+	return false;
 }
 
 static bool put_proof(struct tp_hs *hs, const char *label)
@@ -99,9 +104,10 @@ static bool put_proof(struct tp_hs *hs, const char *label)
 static int fresh(struct tp_hs *hs, struct ds_err *err)
 {
 	*hs = (struct tp_hs){ 0 };
-	if (RAND_bytes(hs->mine + AT_NONCE, TP_HELLO_BYTES - AT_NONCE) != 1)
-		return ds_err_set(err, DS_ERR_HOST, 0, NULL, "draw random bytes for a handshake");
-	return 0;
+	if (RAND_bytes(hs->mine + AT_NONCE, TP_HELLO_BYTES - AT_NONCE) == 1)
+		return 0;
+	ERR_clear_error();
+	return ds_err_set(err, DS_ERR_HOST, 0, NULL, "draw random bytes for a handshake");
 }
 
 int tp_hs_connect(struct tp_hs *hs, const struct tp_hello *h, const uint8_t key[TP_AUTH_KEY_BYTES],
@@ -193,7 +199,7 @@ static enum tp_hs_result take_hello(struct tp_hs *hs)
 		if (h.world != hs->hello.world)
 			return refuse(hs, TP_REFUSE_WORLD);
 		if (!put_proof(hs, "connector"))
-			return refuse(hs, TP_REFUSE_SECRET);
+			return refuse(hs, TP_REFUSE_NOT_READY);
 	} else {
 		hs->hello = h;
 		enum tp_refusal r = hs->key_fn(hs->arg, &h, hs->key);
@@ -210,11 +216,14 @@ static enum tp_hs_result take_hello(struct tp_hs *hs)
 static enum tp_hs_result take_proof(struct tp_hs *hs)
 {
 	uint8_t want[TP_AUTH_KEY_BYTES];
-	bool good = mac(hs, hs->connector ? "listener" : "connector", want) &&
-		    CRYPTO_memcmp(want, hs->in + PREFIX, sizeof(want)) == 0;
+	if (!mac(hs, hs->connector ? "listener" : "connector", want))
+		return refuse(hs, TP_REFUSE_NOT_READY);
+	bool good = CRYPTO_memcmp(want, hs->in + PREFIX, sizeof(want)) == 0;
 	OPENSSL_cleanse(want, sizeof(want));
-	if (!good || !mac(hs, "session", hs->session))
+	if (!good)
 		return refuse(hs, TP_REFUSE_SECRET);
+	if (!mac(hs, "session", hs->session))
+		return refuse(hs, TP_REFUSE_NOT_READY);
 	hs->stage = hs->connector ? STAGE_OVER : STAGE_FINISH;
 	return hs->connector ? TP_HS_DONE : TP_HS_VERIFIED;
 }
@@ -243,7 +252,7 @@ enum tp_hs_result tp_hs_finish(struct tp_hs *hs, enum tp_refusal refusal)
 	if (refusal != TP_REFUSE_NONE)
 		return refuse(hs, refusal);
 	if (!put_proof(hs, "listener"))
-		return refuse(hs, TP_REFUSE_SECRET);
+		return refuse(hs, TP_REFUSE_NOT_READY);
 	hs->stage = STAGE_OVER;
 	return TP_HS_DONE;
 }

@@ -276,18 +276,35 @@ static void pend_input(struct tp *tp, struct tp_pend *pe)
 	}
 }
 
-/* The seventeenth pushes out the oldest: an honest handshake takes a moment, an idle one is none. */
+static uint32_t pend_count(const struct tp *tp, struct in_addr from)
+{
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < TP_PENDING_MAX; i++)
+		n += tp->pend[i].fd >= 0 && tp->pend[i].from.s_addr == from.s_addr;
+	return n;
+}
+
+/*
+ * The seventeenth pushes one out: the oldest of the address that holds most of them. An honest
+ * handshake takes a moment and is alone, so neither idle connections nor a flood keeps it out.
+ */
 static struct tp_pend *pend_slot(struct tp *tp)
 {
-	struct tp_pend *oldest = &tp->pend[0];
+	struct tp_pend *worst = NULL;
+	uint32_t worst_n = 0;
 	for (uint32_t i = 0; i < TP_PENDING_MAX; i++) {
-		if (tp->pend[i].fd < 0)
-			return &tp->pend[i];
-		if (tp->pend[i].deadline < oldest->deadline)
-			oldest = &tp->pend[i];
+		struct tp_pend *pe = &tp->pend[i];
+		if (pe->fd < 0)
+			return pe;
+		uint32_t n = pend_count(tp, pe->from);
+		if (worst == NULL || n > worst_n ||
+		    (n == worst_n && pe->deadline < worst->deadline)) {
+			worst = pe;
+			worst_n = n;
+		}
 	}
-	pend_drop(oldest);
-	return oldest;
+	pend_drop(worst);
+	return worst;
 }
 
 static void listeners_rest(struct tp *tp, bool rest)

@@ -21,7 +21,7 @@
 
 int tp_msg_init(struct tp_peer *p)
 {
-	p->unacked = calloc(TP_WINDOW_SEQS, sizeof(p->unacked[0]));
+	p->unacked = calloc(TP_WINDOW_SEQS, sizeof(struct tp_chunk *));
 	if (p->unacked == NULL)
 		return -1;
 	p->next_seq = p->low_seq = p->seen_low = 1;

@@ -131,7 +131,7 @@ static int place_ranks(const struct tp_conf *c, const struct host_report *hr, ui
 int tp_paths_fill(struct tp_conf *c, const char *const *rank_addr, const struct host_report *hr,
 		  struct ds_err *err)
 {
-	uint32_t node[TP_WORLD_MAX];
+	uint32_t node[TP_WORLD_MAX] = { 0 };
 	bool rails = false;
 	for (uint32_t r = 0; r < c->world; r++) {
 		c->peer[r].n_path = 0;

@@ -218,11 +218,13 @@ static int start_thread(struct tp *tp, struct ds_err *err)
 
 struct tp *tp_open(const struct tp_conf *c, struct ds_err *err)
 {
-	if (check_conf(c, err) != 0)
+	struct tp *tp = check_conf(c, err) == 0 ? tp_new(c, err) : NULL;
+	if (tp == NULL) {
+		int fd[2] = { c->listen_fd, c->path_listen_fd }; /* taken, whatever happens */
+		tp_close_fd(&fd[0]);
+		tp_close_fd(&fd[1]);
 		return NULL;
-	struct tp *tp = tp_new(c, err);
-	if (tp == NULL)
-		return NULL;
+	}
 	int rc = prepare(tp, err);
 	if (rc == 0) {
 		pthread_mutex_lock(&tp->lock);

@@ -52,11 +52,16 @@ in_ns 0 nft delete table netdev probe
 for n in 0 1; do
 	rail() { echo "{\"rail\":$1,\"cage\":0,\"edge\":\"1-2\",\"netdev\":\"${IF[$1]}\",\"ibdev\":null,\"ipv4\":\"10.200.$1.$((n + 1))/24\",\"mtu\":9000,\"identified_by\":\"name\",\"peers\":[{\"node\":$((2 - n)),\"ipv4\":\"10.200.$1.$((2 - n))\"}]}"; }
 	echo "{\"format\":1,\"generation\":1,\"node\":$((n + 1)),\"nodes\":2,\"shape\":\"pair\",\"rails\":[$(rail 0),$(rail 1)]}" >"$W/host$n.json"
-	# Unprivileged, as the engine is. No shell in between: the signal at the end is for the rank itself.
-	nsenter -t "${NS[$n]}" -n setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all --bounding-set=-all \
-		"$W/tp_rank" $n "$W/host$n.json" 10.200.0.1 10.200.0.2 >"$W/$n.log" 2>"$W/$n.err" &
-	RANK[n]=$!
 done
+start_ranks() {
+	for n in 0 1; do
+		# Unprivileged, as the engine is. No shell in between: signals are for the rank itself.
+		nsenter -t "${NS[$n]}" -n setpriv --reuid 65534 --regid 65534 --clear-groups \
+			--inh-caps=-all --bounding-set=-all "$W/tp_rank" $n "$W/host$n.json" \
+			10.200.0.1 10.200.0.2 >"$W/$n.log" 2>"$W/$n.err" &
+		RANK[n]=$!
+	done
+}
 
 now() { local up; read -r up _ </proc/uptime; up=${up/./}; echo $((10#$up * 10)); }
 # field NODE RAIL WHAT of the newest line: state tx rx resent downs
@@ -98,6 +103,7 @@ mend_link() { in_ns "$1" ip link set "${IF[$2]}" up; }
 cut_silent() { in_ns "$1" nft "add table netdev cut; add chain netdev cut in { type filter hook ingress device ${IF[$2]} priority 0; policy drop; }"; }
 mend_silent() { in_ns "$1" nft delete table netdev cut; }
 
+start_ranks
 t=$(await 0 ok 8000) && await 1 ok 2000 >/dev/null || { no "two ranks form a group over two rails"; cat "$W"/*.err; exit 1; }
 ok "two ranks form a group over two rails ($t ms)"
 worst_notice=0 worst_back=0
@@ -138,5 +144,27 @@ r0=$?
 wait "${RANK[1]}"
 r1=$?
 [ $r0$r1 = 00 ] && ok "every byte of $(field 0 0 ops) exchanges was right on both ranks" || { no "ranks ended with $r0 and $r1"; cat "$W"/*.err; }
+# A rail that is missing at the start is waited for only a moment, and joins later.
+cut_link 1 1
+start_ranks
+t=$(await 0 ok 5000) && moves 0 0 ops 1000 && ok "with rail 1 down a group forms on rail 0 ($t ms)" ||
+	no "with rail 1 down no group forms in $t ms: $(cat "$W"/*.err)"
+mend_link 1 1
+t=$(await 1 ok 8000)
+[ "$t" -le 5000 ] && moves 0 1 tx 1000 && moves 1 1 tx 1000 && ok "rail 1 joins when it comes up ($t ms)" ||
+	no "rail 1 does not join in $t ms"
+# Both rails: now the rank is lost, on both sides, by name.
+in_ns 1 nft "add table netdev cut; add chain netdev cut in { type filter hook ingress devices = { ${IF[0]}, ${IF[1]} } priority 0; policy drop; }"
+t0=$(now)
+wait "${RANK[0]}"
+r0=$? t=$(($(now) - t0))
+wait "${RANK[1]}"
+r1=$?
+mend_silent 1
+if [ $r0$r1 = 11 ] && [ $t -le 2000 ] && grep -q 'on rank 1: no frame for' "$W/0.err" && grep -q 'on rank 0: no frame for' "$W/1.err"; then
+	ok "with both rails cut each rank names the other as lost ($t ms)"
+else
+	no "with both rails cut: $r0 and $r1 after $t ms: $(cat "$W"/*.err)"
+fi
 echo "   worst: noticed after $worst_notice ms, ok again $worst_back ms after the repair"
 exit $bad

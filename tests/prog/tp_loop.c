@@ -660,6 +660,46 @@ static int rank_killed(uint32_t rank)
 	return !good;
 }
 
+/* The head dies: the other one keeps going and meets it again under a new epoch. */
+static int rank_bereft(uint32_t rank)
+{
+	struct ds_err err;
+	struct tp_health h = { 0 }, h2 = { 0 };
+	struct tp *tp = tp_open(&conf[rank], &err);
+	if (tp == NULL)
+		return complain(rank, "open", &err);
+	if (exchange_many(tp, 10) != 0)
+		return 1;
+	tp_health(tp, &h);
+	if (rank == 0)
+		raise(SIGKILL);
+	uint8_t buf[8];
+	size_t len;
+	bool good = tp_recv_any(tp, 0, buf, sizeof(buf), &len, never, NULL, &err) == -1 &&
+		    err.kind == DS_ERR_PEER && says(&err, "rank 0");
+	tp_close(tp);
+	shared->flag = 1;
+	tp = tp_open(&conf[rank], &err);
+	if (tp == NULL)
+		return complain(rank, "open again", &err);
+	tp_health(tp, &h2);
+	good = good && h2.epoch > h.epoch && exchange_many(tp, 30) == 0;
+	tp_close(tp);
+	return !good;
+}
+
+static void case_bereft(void)
+{
+	make_conf(2, 2);
+	shared->flag = 0;
+	pid_t pid[2] = { start(rank_bereft, 0), start(rank_bereft, 1) };
+	int st = 0;
+	bool killed = waitpid(pid[0], &st, 0) == pid[0] && WIFSIGNALED(st) && await_flag(1, 6000);
+	pid[0] = start(rank_exchange_30, 0);
+	verdict(all_good(pid, 2) && killed,
+		"when rank 0 dies the other notices and forms a new epoch with it");
+}
+
 static void case_killed(void)
 {
 	make_conf(2, 2);
@@ -866,8 +906,8 @@ static const struct {
 	{ "goodbye", case_goodbye },	 { "mismatch", case_mismatch },
 	{ "refusals", case_refusals },	 { "reflection", case_reflection },
 	{ "strangers", case_strangers }, { "epoch", case_epoch },
-	{ "killed", case_killed },	 { "waiting", case_waiting },
-	{ "relay", case_relay },
+	{ "killed", case_killed },	 { "bereft", case_bereft },
+	{ "waiting", case_waiting },	 { "relay", case_relay },
 };
 
 /* One argument chooses a case. */
