@@ -182,6 +182,18 @@ static int make_report(struct apply *ap, struct ds_err *err)
 				generation + 1, &ap->report, err);
 }
 
+/*
+ * The routes of an interface are kept with the first removal of an IPv4 address from it: undone
+ * last of them, it restores the routes when all addresses are back.
+ */
+static bool first_removal(const struct apply *ap, const struct prep_op *op)
+{
+	for (const struct prep_op *o = ap->plan.op; o < op; o++)
+		if (o->kind == op->kind && o->family == op->family && o->ifindex == op->ifindex)
+			return false;
+	return op->kind == PREP_OP_ADDR_DEL && op->family == AF_INET;
+}
+
 static int run_step(struct apply *ap, struct prep_op *op, struct ds_err *err)
 {
 	unsigned int index = 0;
@@ -190,6 +202,7 @@ static int run_step(struct apply *ap, struct prep_op *op, struct ds_err *err)
 	ap->x.save_fd = ap->j->dir_fd;
 	ap->x.save_index = ap->j->n_op;
 	ap->x.report = &ap->report;
+	ap->x.keep_routes = first_removal(ap, op);
 	if (prep_op_prepare(&ap->x, op, err) != 0)
 		return -1;
 	prep_test_point("intent");

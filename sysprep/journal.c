@@ -106,6 +106,33 @@ static bool get_ipv4(const json_t *o, const char *key, struct in_addr *a)
 	return get_str(o, key, text, sizeof(text)) && inet_pton(AF_INET, text, a) == 1;
 }
 
+static bool get_routes(const json_t *o, struct prep_op *op)
+{
+	const json_t *list = json_object_get(o, "routes"), *v;
+	size_t i;
+	if (!json_is_array(list) || json_array_size(list) > PREP_OP_ROUTES_MAX)
+		return false;
+	json_array_foreach (list, i, v) {
+		struct prep_op_route *r = &op->route[op->n_route++];
+		int64_t table, metric, len, scope, protocol, tos;
+		if (!get_ipv4(v, "dst", &r->dst) || !get_ipv4(v, "gateway", &r->gateway) ||
+		    !get_ipv4(v, "src", &r->prefsrc) || !get_int(v, "len", 0, 32, &len) ||
+		    !get_int(v, "table", 1, UINT32_MAX, &table) ||
+		    !get_int(v, "metric", 0, UINT32_MAX, &metric) ||
+		    !get_int(v, "scope", 0, 255, &scope) ||
+		    !get_int(v, "protocol", 0, 255, &protocol) || !get_int(v, "tos", 0, 255, &tos))
+			return false;
+		r->onlink = json_is_true(json_object_get(v, "onlink"));
+		r->table = (uint32_t)table;
+		r->metric = (uint32_t)metric;
+		r->dst_len = (uint8_t)len;
+		r->scope = (uint8_t)scope;
+		r->protocol = (uint8_t)protocol;
+		r->tos = (uint8_t)tos;
+	}
+	return true;
+}
+
 static bool get_addr(const json_t *o, struct prep_op *op)
 {
 	char text[INET6_ADDRSTRLEN];
@@ -126,7 +153,7 @@ static bool get_addr(const json_t *o, struct prep_op *op)
 	op->addr_metric = (uint32_t)metric;
 	op->addr_lft[0] = (uint32_t)preferred;
 	op->addr_lft[1] = (uint32_t)valid;
-	return inet_pton(op->family, text, &op->addr) == 1;
+	return get_routes(o, op) && inet_pton(op->family, text, &op->addr) == 1;
 }
 
 static int find_sysctl(const char *family, const char *key)
@@ -585,6 +612,34 @@ int prep_journal_begin(struct prep_journal *j, const struct prep_jseg *seg, stru
 	return 0;
 }
 
+static void put_ipv4(struct ds_json *w, const char *key, struct in_addr a)
+{
+	char text[INET_ADDRSTRLEN];
+	ds_json_kstr(w, key, inet_ntop(AF_INET, &a, text, sizeof(text)));
+}
+
+static void put_routes(struct ds_json *w, const struct prep_op *op)
+{
+	ds_json_key(w, "routes");
+	ds_json_array(w);
+	for (int i = 0; i < op->n_route; i++) {
+		const struct prep_op_route *r = &op->route[i];
+		ds_json_object(w);
+		put_ipv4(w, "dst", r->dst);
+		ds_json_kint(w, "len", r->dst_len);
+		put_ipv4(w, "gateway", r->gateway);
+		put_ipv4(w, "src", r->prefsrc);
+		ds_json_kuint(w, "table", r->table);
+		ds_json_kuint(w, "metric", r->metric);
+		ds_json_kint(w, "scope", r->scope);
+		ds_json_kint(w, "protocol", r->protocol);
+		ds_json_kint(w, "tos", r->tos);
+		ds_json_kbool(w, "onlink", r->onlink);
+		ds_json_end(w);
+	}
+	ds_json_end(w);
+}
+
 static void put_op(struct ds_json *w, const struct prep_op *op)
 {
 	char text[128];
@@ -610,9 +665,10 @@ static void put_op(struct ds_json *w, const struct prep_op *op)
 	ds_json_kuint(w, "metric", op->addr_metric);
 	ds_json_kuint(w, "preferred_s", op->addr_lft[0]);
 	ds_json_kuint(w, "valid_s", op->addr_lft[1]);
-	ds_json_kstr(w, "peer", inet_ntop(AF_INET, &op->addr_peer, text, sizeof(text)));
-	ds_json_kstr(w, "broadcast", inet_ntop(AF_INET, &op->addr_brd, text, sizeof(text)));
+	put_ipv4(w, "peer", op->addr_peer);
+	put_ipv4(w, "broadcast", op->addr_brd);
 	ds_json_kstr(w, "label", op->addr_label);
+	put_routes(w, op);
 }
 
 int prep_journal_intent(struct prep_journal *j, const struct prep_op *op, unsigned int *index,

@@ -27,6 +27,7 @@
 #include "caps.h"
 #include "file.h"
 #include "report.h"
+#include "routes.h"
 #include "state.h"
 
 /* Of linux/if_addr.h, in headers since Linux 5.18, which is also the oldest kernel we act on. */
@@ -396,19 +397,37 @@ static int addr_remove(struct prep_op_ctx *x, const struct prep_op *op, struct d
 	return change_addr(op, RTM_DELADDR, what, err);
 }
 
+/* The routes that went with the address belong to the state before. */
 static int del_observe(struct prep_op_ctx *x, const struct prep_op *op, struct prep_op_state *s,
 		       struct ds_err *err)
 {
 	struct addr_find a = { 0 };
-	return addr_observe(x, op, PREP_NOW_OLD, PREP_NOW_NEW, s, &a, err);
+	if (addr_observe(x, op, PREP_NOW_OLD, PREP_NOW_NEW, s, &a, err) != 0)
+		return -1;
+	int missing = s->now == PREP_NOW_OLD ? prep_routes_missing(&x->nl, op, err) : 0;
+	if (missing > 0) {
+		s->now = PREP_NOW_NEW;
+		snprintf(s->detail, sizeof(s->detail), "%d of its routes are not there", missing);
+	}
+	return missing < 0 ? -1 : 0;
 }
 
 static int del_back(struct prep_op_ctx *x, const struct prep_op *op, struct ds_err *err)
 {
-	(void)x;
 	char text[64], what[80];
+	struct addr_find a;
+	struct prep_nl power;
 	snprintf(what, sizeof(what), "restore address %s", addr_text(op, text, sizeof(text)));
-	return change_addr(op, RTM_NEWADDR, what, err);
+	if (find_addr(x, op, op->family, &a, err) != 0 ||
+	    (!a.exact && change_addr(op, RTM_NEWADDR, what, err) != 0))
+		return -1;
+	if (op->n_route == 0)
+		return 0;
+	if (prep_nl_open(&power, err) != 0)
+		return -1;
+	int rc = prep_routes_restore(&x->nl, &power, op, err);
+	prep_nl_close(&power);
+	return rc;
 }
 
 /* ------------------------------- sysctl ------------------------------- */
@@ -675,6 +694,11 @@ static bool good_ifname(const char *s, char also)
 
 static int check_addr(const struct prep_op *op, struct ds_err *err)
 {
+	if (op->n_route < 0 || op->n_route > PREP_OP_ROUTES_MAX)
+		return bad(err, op->ifname, "number of routes");
+	for (int i = 0; i < op->n_route; i++)
+		if (op->route[i].dst_len > 32)
+			return bad(err, op->ifname, "destination of a route");
 	if (op->addr_label[0] != '\0' && !good_ifname(op->addr_label, ':'))
 		return bad(err, op->ifname, "address label");
 	uint32_t v4;
@@ -788,7 +812,7 @@ int prep_op_prepare(struct prep_op_ctx *x, struct prep_op *op, struct ds_err *er
 	if (find_addr(x, op, op->family, &a, err) != 0)
 		return -1;
 	*op = a.as;
-	return 0;
+	return x->keep_routes ? prep_routes_keep(&x->nl, op, err) : 0;
 }
 
 /* Checks again, next to the system call, then runs @fn with the row's capability. */

@@ -28,6 +28,7 @@ struct prep_op_ctx {
 	const struct ds_buf *report; /* borrowed; NULL when undoing */
 	int save_fd;		     /* borrowed directory; -1 = none */
 	unsigned int save_index;     /* names the kept file */
+	bool keep_routes;  /* prepare: first removal of an IPv4 address on its interface */
 	bool stale_report; /* undo: the predecessor is of another boot, do not restore it */
 };
 

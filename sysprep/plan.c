@@ -492,15 +492,15 @@ static bool remove_addr(const struct prep_addr *a, const struct prep_link *l, st
 	return true;
 }
 
-/* Secondaries first: the kernel takes them away with their primary, and undo, which runs backwards,
- * then restores the primary before them. */
+/* From the last to the first, so that undo, which runs backwards, adds them in the order they had;
+ * secondaries before all, as the kernel takes them away with their primary. */
 static bool phase_addr_del(const struct prep_conf *c, const struct prep_host *h,
 			   const struct prep_rail *r, const struct prep_link *l,
 			   struct prep_plan *p)
 {
 	(void)c;
 	for (int secondary = 1; secondary >= 0; secondary--) {
-		for (uint32_t i = 0; i < h->n_addr; i++) {
+		for (uint32_t i = h->n_addr; i-- > 0;) {
 			const struct prep_addr *a = &h->addr[i];
 			bool foreign =
 				a->ifindex == l->ifindex &&

@@ -25,6 +25,16 @@ enum prep_op_kind {
 	PREP_OP_HOST_REPORT = 6, /* write /run/dsprep/host.json */
 };
 
+#define PREP_OP_ROUTES_MAX 16
+
+/* An IPv4 route that goes with an address and is restored with it. */
+struct prep_op_route {
+	uint32_t table, metric;
+	bool onlink;
+	uint8_t dst_len, scope, protocol, tos;
+	struct in_addr dst, gateway, prefsrc; /* zero = none */
+};
+
 struct prep_op {
 	enum prep_op_kind kind;
 	char ifname[IFNAMSIZ]; /* "" for the host report */
@@ -41,6 +51,8 @@ struct prep_op {
 	uint32_t addr_lft[2];		    /* seconds preferred and valid; UINT32_MAX = for ever */
 	struct in_addr addr_peer, addr_brd; /* IPv4; zero = none */
 	char addr_label[IFNAMSIZ];	    /* IPv4; "" = the interface's name */
+	int n_route;
+	struct prep_op_route route[PREP_OP_ROUTES_MAX];
 };
 
 /* One rail of this node as it should be. */

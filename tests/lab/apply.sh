@@ -29,6 +29,9 @@ no() {
 	echo "not ok $*"
 	sed 's/^/   /' "$W/out" | tail -n 8
 	bad=1
+	make_node	# the next test starts from a whole node
+	fresh
+	state >"$W/before"
 }
 t() { # t TEXT COMMAND...: one test line
 	local text=$1
@@ -45,6 +48,13 @@ rc() {
 	got=$?
 	[ $got = "$want" ] && return 0
 	echo "exit $got, wanted $want" >>"$W/out"
+	return 1
+}
+watching() { # the apply whose output is FILE has done its steps
+	for _ in $(seq 600); do
+		grep -q watching "$1" && return 0
+		sleep 0.05
+	done
 	return 1
 }
 says() { grep -qE -- "$1" "$W/out"; }
@@ -222,6 +232,18 @@ t "  really nothing" back
 t "on a terminal it asks; y: applied" terminal y 0
 t "  and undone" rc 0 undo
 
+json() { python3 -c 'import json,sys; r=json.load(open(sys.argv[1])); assert r["format"] == 1; assert eval(sys.argv[2]), r' "$W/out" "$1" 2>>"$W/err"; }
+as_json() { # results alone on stdout
+	fresh
+	a "$D" -j -q -c "$W/conf" --root "$R" apply --yes </dev/null >"$W/out" 2>"$W/err" && [ ! -s "$W/err" ] &&
+		json 'r["result"] == "applied" and r["id"] == 1 and len(r["operations"]) == 17 and r["put_back"] == []' &&
+		a "$D" -j -c "$W/conf" --root "$R" apply --yes </dev/null >"$W/out" 2>"$W/err" && json 'r["result"] == "nothing" and r["id"] is None' &&
+		a "$D" -j -c "$W/conf" --root "$R" undo </dev/null >"$W/out" 2>"$W/err" &&
+		json 'r["result"] == "undone" and r["undone"] == [1] and r["restored"] == 17 and r["left"] == 0 and {s["outcome"] for s in r["steps"]} == {"restored"}' &&
+		a "$D" -j -c "$W/conf" --root "$R" undo </dev/null >"$W/out" 2>"$W/err" && json 'r["result"] == "nothing" and r["steps"] == []'
+}
+t "results as JSON" as_json
+
 # ------------------------------------------------------------------ several applies
 two_applies() {
 	rc 0 apply --yes || return 1
@@ -284,6 +306,21 @@ void_records() {
 }
 t "network records of another boot are void; the report file is not" void_records
 make_node; fresh; state >"$W/before"
+power_cut() { # in the middle of an apply, then another boot: the kernel forgot the network, the report stayed
+	write_conf 20
+	ip netns exec $A "$D" -c "$W/conf" --root "$R" apply --yes </dev/null >"$W/out" 2>&1 &
+	local p=$!
+	pids+=($p)
+	watching "$W/out"
+	kill -9 $p
+	wait $p 2>/dev/null
+	make_node
+	state >"$W/before"
+	write_conf 1
+	other_boot apply --yes && says 'did not end' && [ "$(ls "$R/var/lib/dsprep/journal" | wc -l)" = 2 ] && other_boot undo --all && back
+}
+t "a power cut amid an apply: the next boot's apply starts afresh" power_cut
+make_node; fresh; state >"$W/before"
 other_ns() {
 	rc 0 apply --yes || return 1
 	ip netns add $O
@@ -328,6 +365,29 @@ changed_report() {
 t "a report that somebody else edited is left and named" changed_report
 t "  all else is as before" back
 
+# ------------------------------------------------------------------ what could not be put back is not taken away
+beyond() {
+	fresh
+	ip -n $A addr add 10.99.0.1/24 dev $R0
+	ip -n $A route add 10.97.0.0/16 nexthop via 10.99.0.2 dev $R0 nexthop via 192.0.2.2 dev $M
+	state >"$W/b2"
+	rc 1 apply --yes && says '10.97.0.0/16' && says 'ip route del' || return 1
+	state >"$W/now"
+	cmp -s "$W/b2" "$W/now"
+}
+t "a route that undo could not restore: refused by name, all put back" beyond
+ip -n $A route del 10.97.0.0/16
+with_routes() {
+	ip -n $A route add 10.97.0.0/16 via 10.99.0.2 metric 50
+	state >"$W/b2"
+	rc 0 apply --yes && [ -z "$(ip -n $A route show 10.97.0.0/16)" ] && rc 0 undo || return 1
+	state >"$W/now"
+	cmp -s "$W/b2" "$W/now"
+}
+t "routes that went with an address come back with it" with_routes
+ip -n $A addr del 10.99.0.1/24 dev $R0
+ip -n $A route flush 10.97.0.0/16
+
 # ------------------------------------------------------------------ signals, management, locks
 sig() { # sig NAME: sent while it watches
 	fresh
@@ -335,7 +395,7 @@ sig() { # sig NAME: sent while it watches
 	ip netns exec $A "$D" -c "$W/conf" --root "$R" apply --yes </dev/null >"$W/out" 2>&1 &
 	local p=$! r
 	pids+=($p)
-	for _ in $(seq 100); do grep -q watching "$W/out" && break; sleep 0.05; done
+	watching "$W/out"
 	kill -"$1" $p
 	wait $p
 	r=$?
@@ -348,7 +408,7 @@ lose() { # lose SECONDS DO UNDO: management damaged for so long while it watches
 	ip netns exec $A "$D" -c "$W/conf" --root "$R" apply --yes </dev/null >"$W/out" 2>&1 &
 	local p=$!
 	pids+=($p)
-	for _ in $(seq 100); do grep -q watching "$W/out" && break; sleep 0.05; done
+	watching "$W/out"
 	eval "$2"
 	if [ "$1" != ever ]; then sleep "$1"; eval "$3"; fi
 	wait $p
@@ -369,7 +429,7 @@ two_at_once() {
 	ip netns exec $A "$D" -c "$W/conf" --root "$R" apply --yes </dev/null >"$W/first" 2>&1 &
 	local p=$! r1
 	pids+=($p)
-	for _ in $(seq 100); do grep -q watching "$W/first" && break; sleep 0.05; done
+	watching "$W/first"
 	rc 75 apply --yes && says "pid $p" && rc 75 undo && says "pid $p"
 	r1=$?
 	wait $p || r1=1

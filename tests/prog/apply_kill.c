@@ -50,7 +50,8 @@ static int sh(const char *command)
 	return rc;
 }
 
-/* Rail 0 is up with a kernel-made link-local and somebody's old address; rail 1 was up once. */
+/* Rail 0 is up with a kernel-made link-local and somebody's old addresses and routes, one of them
+ * as a network manager adds it, apart from its address; rail 1 was up once. */
 static int make_node(void)
 {
 	return sh(
@@ -61,6 +62,11 @@ static int make_node(void)
 		" ip link set x${i%np0} up; ip link set $i up; done;"
 		"ip link set enP2p1s0f0np0 down;"
 		"ip addr add 10.99.0.1/24 brd + dev enp1s0f0np0 label enp1s0f0np0:old;"
+		"ip addr add 10.98.0.1/24 dev enp1s0f0np0 noprefixroute;"
+		"ip addr add 10.99.0.2/24 dev enp1s0f0np0;"
+		"ip route add 10.98.0.0/24 dev enp1s0f0np0 proto kernel src 10.98.0.1 metric 101;"
+		"ip route add 10.97.0.0/16 via 10.99.0.254 src 10.99.0.2 metric 77;"
+		"ip route add 10.96.0.1 dev enp1s0f0np0 proto static table 200;"
 		"ip addr add 192.0.2.1/24 dev enP7s7; ip route add default via 192.0.2.2");
 }
 
@@ -73,7 +79,7 @@ static char *snapshot(void)
 	static const char command[] =
 		"for i in enp1s0f0np0 enP2p1s0f0np0 enP7s7; do"
 		" ip -d -o link show $i | sed 's/ qdisc [a-z]*//;s/state [A-Z]*//;s/NO-CARRIER,//;s/,LOWER_UP//;s/M-DOWN//';"
-		" ip -o addr show dev $i | sort;"
+		" ip -o addr show dev $i;"
 		" ip route show table all dev $i | sed 's/ linkdown//' | sort;"
 		" ip -6 route show table all dev $i | sed 's/ linkdown//' | sort;"
 		" grep -r . /proc/sys/net/ipv4/conf/$i /proc/sys/net/ipv6/conf/$i 2>/dev/null | grep -v stable_secret | sort; done";

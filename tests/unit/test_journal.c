@@ -76,6 +76,20 @@ static struct prep_op op_of(enum prep_op_kind kind)
 		op.addr_lft[0] = op.addr_lft[1] = UINT32_MAX;
 		op.addr_metric = 4000000000u;
 		strcpy(op.addr_label, "en0:x");
+		op.n_route = PREP_OP_ROUTES_MAX;
+		for (int i = 0; i < PREP_OP_ROUTES_MAX; i++)
+			op.route[i] = (struct prep_op_route){
+				.table = UINT32_MAX,
+				.metric = UINT32_MAX,
+				.onlink = i % 2 != 0,
+				.dst_len = (uint8_t)(i + 17),
+				.scope = 253,
+				.protocol = 186,
+				.tos = 252,
+				.dst.s_addr = htonl(0xfefdfc80u + (uint32_t)i),
+				.gateway.s_addr = htonl(0xdeadbeefu),
+				.prefsrc.s_addr = htonl(0xdddddddd),
+			};
 		break;
 	case PREP_OP_HOST_REPORT:
 		op.ifname[0] = '\0';
@@ -90,6 +104,20 @@ static struct prep_op op_of(enum prep_op_kind kind)
 	return op;
 }
 
+static bool same_routes(const struct prep_op *a, const struct prep_op *b)
+{
+	bool same = a->n_route == b->n_route;
+	for (int i = 0; same && i < a->n_route; i++) {
+		const struct prep_op_route *x = &a->route[i], *y = &b->route[i];
+		same = x->table == y->table && x->metric == y->metric && x->onlink == y->onlink &&
+		       x->dst_len == y->dst_len && x->scope == y->scope &&
+		       x->protocol == y->protocol && x->tos == y->tos &&
+		       x->dst.s_addr == y->dst.s_addr && x->gateway.s_addr == y->gateway.s_addr &&
+		       x->prefsrc.s_addr == y->prefsrc.s_addr;
+	}
+	return same;
+}
+
 static bool same_op(const struct prep_op *a, const struct prep_op *b)
 {
 	return a->kind == b->kind && strcmp(a->ifname, b->ifname) == 0 &&
@@ -100,7 +128,7 @@ static bool same_op(const struct prep_op *a, const struct prep_op *b)
 	       a->addr_metric == b->addr_metric && a->addr_lft[0] == b->addr_lft[0] &&
 	       a->addr_lft[1] == b->addr_lft[1] && a->addr_peer.s_addr == b->addr_peer.s_addr &&
 	       a->addr_brd.s_addr == b->addr_brd.s_addr &&
-	       strcmp(a->addr_label, b->addr_label) == 0;
+	       strcmp(a->addr_label, b->addr_label) == 0 && same_routes(a, b);
 }
 
 #define N_KINDS 6
