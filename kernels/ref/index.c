@@ -158,7 +158,7 @@ static uint32_t next_entry(const struct kern_index_args *a, uint32_t i, uint32_t
 /* Score all entries that row @i may choose, sixteen at a time, and offer them in ascending order. */
 static void scan(const struct kern_index_args *a, uint32_t i, struct choice *c)
 {
-	uint32_t entry[MANY], n, block = 0;
+	uint32_t entry[MANY] = { 0 }, n, block = 0;
 	float sum[MANY];
 
 	for (uint32_t e = next_entry(a, i, 0, &block); e < a->visible[i];) {

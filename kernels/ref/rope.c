@@ -2,7 +2,8 @@
  * rope.c - the rotation of model.md 4.5: adjacent channels of the last `dim` of a vector.
  *
  * The angle is rounded to fp32 before its sine is taken: at the end of the longest context that is
- * visible, and the model was trained with it.
+ * visible, and the model was trained with it. The fma is by name: left as products and sums, this
+ * very pattern is fused by some compilers' vectorisers (GCC 12 at -O3), contraction forbidden or not.
  */
 #include "ref.h"
 
@@ -34,8 +35,8 @@ static void rope_rows(void *arg, uint32_t part, uint32_t first, uint32_t end)
 					   job->width - r->dim + (size_t)2 * pair;
 				float a = v[0], b = v[1];
 
-				v[0] = ref_keep(job->ctx, a * c - b * s);
-				v[1] = ref_keep(job->ctx, a * s + b * c);
+				v[0] = ref_keep(job->ctx, kern_fma(a, c, -(b * s)));
+				v[1] = ref_keep(job->ctx, kern_fma(a, s, b * c));
 			}
 		}
 }

@@ -333,6 +333,41 @@ static void test_rope(void)
 	on_sets("pieces.json", rope);
 }
 
+/*
+ * Each output is one fma of one rounded product, whatever the compiler thinks of it: volatile keeps
+ * the expected steps apart, where a vectoriser may fuse what the language forbids it to.
+ */
+static void rope_steps(const struct kern_ops *ops, const json_t *data)
+{
+	struct kern_ctx ctx = { .numerics = KERN_EXACT };
+	struct kern_rope r;
+	float x[6 * 64], y[6 * 64];
+	uint32_t pos = 1234567 % 65521;
+
+	(void)data;
+	kern_rope_init(&r, 64, 10000.0, false, 1.0, 1.0, 1.0, 1.0);
+	for (uint32_t i = 0; i < 6 * 64; i++)
+		y[i] = x[i] = (float)(i * 2654435761U >> 8) * 0x1p-24f - 0.3f;
+	ops->rope(&ctx, &r, y, 1, 6, 64, &pos, false);
+	for (uint32_t i = 0; i < 6 * 64; i += 2) {
+		double sine, cosine;
+		volatile float c, s, product;
+
+		kern_sincos((float)pos * r.freq[i % 64 / 2], &sine, &cosine);
+		c = (float)cosine;
+		s = (float)sine;
+		product = x[i + 1] * s;
+		CU_ASSERT_EQUAL(y[i], fmaf(x[i], c, -product));
+		product = x[i + 1] * c;
+		CU_ASSERT_EQUAL(y[i + 1], fmaf(x[i], s, product));
+	}
+}
+
+static void test_rope_steps(void)
+{
+	on_sets("pieces.json", rope_steps);
+}
+
 /* The power that the tables start from, correctly rounded for any number of channels. */
 static void test_power(void)
 {
@@ -641,6 +676,7 @@ static CU_TestInfo kern_vectors_tests[] = {
 	{ "bf16, pow2ceil, E4M3, E2M1, E8M0: single values and every code", test_singles },
 	{ "a NaN or an infinity poisons its group in every cache format", test_poison },
 	{ "rotary frequencies bit by bit, cosines, a rotation and its inverse", test_rope },
+	{ "a rotation is one fma of one rounded product", test_rope_steps },
 	{ "rotary powers are correctly rounded for any width", test_power },
 	{ "hyper-connection coefficients from given mixes", test_sinkhorn },
 	{ "routing: ids and weights, ties, one active expert", test_routing },
