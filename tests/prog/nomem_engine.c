@@ -11,11 +11,12 @@
 
 #include "engine.h"
 #include "sample.h"
+#include "failmalloc.h"
 
 #define DEMO  TESTS_DIR "/fixtures/demo-model"
 #define VOCAB 1280
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef FAILMALLOC_ABSENT
 
 int main(void)
 {
@@ -24,67 +25,6 @@ int main(void)
 }
 
 #else
-
-void *__libc_malloc(size_t size);	       /* glibc's own, behind the names below */
-void *__libc_calloc(size_t n, size_t size);    /* NOLINT(bugprone-reserved-identifier) */
-void *__libc_realloc(void *p, size_t size);    /* NOLINT(bugprone-reserved-identifier) */
-void *__libc_memalign(size_t at, size_t size); /* NOLINT(bugprone-reserved-identifier) */
-void __libc_free(void *p);		       /* NOLINT(bugprone-reserved-identifier) */
-
-static long left = -1; /* allocations before one fails; -1 = never */
-static long made;      /* allocations, counted */
-static long alive;     /* blocks not freed */
-
-static int fails(void)
-{
-	made++;
-	if (left < 0 || left-- > 0)
-		return 0;
-	left = -1; /* one failure; what follows may clean up */
-	errno = ENOMEM;
-	return 1;
-}
-
-static void *counted(void *p)
-{
-	alive += p != NULL;
-	return p;
-}
-
-void *malloc(size_t size)
-{
-	return fails() ? NULL : counted(__libc_malloc(size));
-}
-
-void *calloc(size_t n, size_t size)
-{
-	return fails() ? NULL : counted(__libc_calloc(n, size));
-}
-
-void *realloc(void *old, size_t size)
-{
-	void *p = fails() ? NULL : __libc_realloc(old, size);
-
-	alive += old == NULL && p != NULL;
-	return p;
-}
-
-void *aligned_alloc(size_t at, size_t size)
-{
-	return fails() ? NULL : counted(__libc_memalign(at, size));
-}
-
-int posix_memalign(void **out, size_t at, size_t size)
-{
-	*out = fails() ? NULL : counted(__libc_memalign(at, size));
-	return *out == NULL ? ENOMEM : 0;
-}
-
-void free(void *p)
-{
-	alive -= p != NULL;
-	__libc_free(p);
-}
 
 static struct eng_conf conf;
 
@@ -107,22 +47,23 @@ static int failures(void)
 		ds_err_print(stdout, "not ok the demo model opens", &err);
 		return 1;
 	}
-	long before = alive;
+	long before = fm_alive;
 
-	made = 0;
+	fm_made = 0;
 	eng_close(open_demo(&err));
-	total = made;
+	total = fm_made;
 	for (long n = 0; n < total; n += n < 100 ? 1 : total / 100 + 1) {
 		ds_err_clear(&err);
-		left = n;
+		fm_left = n;
 		e = open_demo(&err);
-		left = -1;
+		fm_left = -1;
 		eng_close(e);
 		tried++;
 		if ((e == NULL && err.kind != DS_ERR_NOMEM && err.sys != ENOMEM) ||
-		    alive != before) {
+		    fm_alive != before) {
 			printf("   allocation %ld: kind %s, %s %s, %ld blocks left\n", n,
-			       ds_err_kind_name(err.kind), err.what, err.why, alive - before);
+			       ds_err_kind_name(err.kind), err.what, err.why,
+			       (long)fm_alive - before);
 			bad++;
 		}
 	}
@@ -143,7 +84,7 @@ static int steps(void)
 	struct eng *e = open_demo(&err);
 	int rc = e == NULL || sample_scratch(VOCAB) > sizeof(scratch) ? -1 : 0;
 
-	made = 0;
+	fm_made = 0;
 	for (uint32_t round = 0; round < 2 && rc == 0; round++) {
 		rc = eng_reset(e, &err) | eng_run(e, prompt, 5, logits, &err);
 		for (uint32_t i = 0; i < 20 && rc == 0; i++) {
@@ -154,9 +95,9 @@ static int steps(void)
 		}
 	}
 	printf("%sok prefill, decode and sampling allocate nothing (%ld)\n",
-	       rc == 0 && made == 0 ? "" : "not ", made);
+	       rc == 0 && fm_made == 0 ? "" : "not ", (long)fm_made);
 	eng_close(e);
-	return rc == 0 && made == 0 ? 0 : 1;
+	return rc == 0 && fm_made == 0 ? 0 : 1;
 }
 
 int main(void)

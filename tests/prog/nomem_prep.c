@@ -15,8 +15,9 @@
 #include "doctor.h"
 #include "host.h"
 #include "plan.h"
+#include "failmalloc.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef FAILMALLOC_ABSENT
 
 int main(void)
 {
@@ -25,50 +26,6 @@ int main(void)
 }
 
 #else
-
-/* glibc's allocator under its other names; the ones below stand in for it in every library. */
-void *__libc_malloc(size_t n);
-void *__libc_calloc(size_t n, size_t size);
-void *__libc_realloc(void *p, size_t n);
-void __libc_free(void *p);
-
-static long until_failure = -1; /* allocations left before the one that fails; -1 = none fails */
-static long live;		/* blocks taken and not returned */
-
-static bool fails(void)
-{
-	if (until_failure < 0 || until_failure-- > 0)
-		return false;
-	errno = ENOMEM;
-	return true; /* it is -1 now: only one fails */
-}
-
-void *malloc(size_t n)
-{
-	void *p = fails() ? NULL : __libc_malloc(n);
-	live += p != NULL;
-	return p;
-}
-
-void *calloc(size_t n, size_t size)
-{
-	void *p = fails() ? NULL : __libc_calloc(n, size);
-	live += p != NULL;
-	return p;
-}
-
-void *realloc(void *old, size_t n)
-{
-	void *p = fails() ? NULL : __libc_realloc(old, n);
-	live += p != NULL && old == NULL;
-	return p;
-}
-
-void free(void *p)
-{
-	live -= p != NULL;
-	__libc_free(p);
-}
 
 static const char conf_text[] = "[cluster]\nnode = 1\nmanagement = m0\n";
 
@@ -136,19 +93,19 @@ static bool one(long n, const struct ds_buf *want, bool *reached)
 {
 	struct ds_buf out = { 0 };
 	struct ds_err err = { 0 };
-	long before = live;
-	until_failure = n;
+	long before = fm_alive;
+	fm_left = n;
 	int rc = run(&out, &err);
-	*reached = until_failure < 0;
-	until_failure = -1;
+	*reached = fm_left < 0;
+	fm_left = -1;
 	/* libnl reports its own want of memory in its own words. */
 	bool told = err.kind == DS_ERR_NOMEM || strcasestr(err.why, "out of memory") != NULL;
 	bool same = rc == 0 && out.len == want->len && memcmp(out.data, want->data, out.len) == 0;
 	ds_buf_fini(&out);
-	if ((rc == 0 ? same : told) && live == before)
+	if ((rc == 0 ? same : told) && fm_alive == before)
 		return true;
 	printf("# allocation %ld: rc %d, %s, %ld blocks left; %s: %s\n", n, rc,
-	       same ? "same output" : "other output", live - before, err.what, err.why);
+	       same ? "same output" : "other output", fm_alive - before, err.what, err.why);
 	return false;
 }
 

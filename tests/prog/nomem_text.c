@@ -13,8 +13,9 @@
 
 #include "../fuzz/fuzz_tok.h"
 #include "chat.h"
+#include "failmalloc.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef FAILMALLOC_ABSENT
 
 int main(void)
 {
@@ -24,61 +25,12 @@ int main(void)
 
 #else
 
-/* glibc's allocator under its other names; the ones below stand in for it in every library. */
-void *__libc_malloc(size_t n);
-void *__libc_calloc(size_t n, size_t size);
-void *__libc_realloc(void *p, size_t n);
-void __libc_free(void *p);
-
-static long until_failure = -1; /* allocations left before the one that fails; -1 = none fails */
-static long live;		/* blocks taken and not returned */
-
-static bool fails(void)
-{
-	if (until_failure < 0)
-		return false;
-	if (until_failure-- > 0)
-		return false;
-	errno = ENOMEM;
-	return true; /* it is -1 now: only one fails */
-}
-
-void *malloc(size_t n)
-{
-	void *p = fails() ? NULL : __libc_malloc(n);
-
-	live += p != NULL;
-	return p;
-}
-
-void *calloc(size_t n, size_t size)
-{
-	void *p = fails() ? NULL : __libc_calloc(n, size);
-
-	live += p != NULL;
-	return p;
-}
-
-void *realloc(void *old, size_t n)
-{
-	void *p = fails() ? NULL : __libc_realloc(old, n);
-
-	live += p != NULL && old == NULL;
-	return p;
-}
-
-void free(void *p)
-{
-	live -= p != NULL;
-	__libc_free(p);
-}
-
 /* jansson's. */
 static void *steady_malloc(size_t n)
 {
 	void *p = __libc_malloc(n);
 
-	live += p != NULL;
+	fm_alive += p != NULL;
 	return p;
 }
 
@@ -117,14 +69,15 @@ static size_t run(const char *file, const json_t *body, struct ds_err *err)
 static int run_nth(long nth, const char *file, const json_t *body, size_t want)
 {
 	struct ds_err err = { 0 };
-	long before = live;
+	long before = fm_alive;
 
-	until_failure = nth;
+	fm_left = nth;
 	size_t got = run(file, body, &err);
-	bool failed = until_failure < 0;
-	until_failure = -1;
-	if (live != before) {
-		printf("   allocation %ld: %ld blocks not returned\n", nth, live - before);
+	bool failed = fm_left < 0;
+	fm_left = -1;
+	if (fm_alive != before) {
+		printf("   allocation %ld: %ld blocks not returned\n", nth,
+		       (long)fm_alive - before);
 		return -1;
 	}
 	if (got == want && err.kind == DS_ERR_NONE)

@@ -1,5 +1,5 @@
 /*
- * model_nomem.c - the Nth allocation fails while a model is opened, hashed and loaded.
+ * nomem_model.c - the Nth allocation fails while a model is opened, hashed and loaded.
  *
  * Every failure must end in an error that says so, and leave no memory and no descriptor behind.
  * malloc and its kin are replaced for the whole program, so libraries fail as well; a library may
@@ -13,10 +13,11 @@
 
 #include "engram.h"
 #include "weights.h"
+#include "failmalloc.h"
 
 #define DEMO TESTS_DIR "/fixtures/demo-model"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef FAILMALLOC_ABSENT
 
 int main(void)
 {
@@ -25,64 +26,6 @@ int main(void)
 }
 
 #else
-
-void *__libc_malloc(size_t size);	       /* glibc's own, behind the names below */
-void *__libc_calloc(size_t n, size_t size);    /* NOLINT(bugprone-reserved-identifier) */
-void *__libc_realloc(void *p, size_t size);    /* NOLINT(bugprone-reserved-identifier) */
-void *__libc_memalign(size_t at, size_t size); /* NOLINT(bugprone-reserved-identifier) */
-void __libc_free(void *p);		       /* NOLINT(bugprone-reserved-identifier) */
-
-static long left = -1; /* allocations before one fails; -1 = never */
-static long made;      /* allocations, counted */
-static long alive;     /* blocks not freed */
-
-static int fails(void)
-{
-	made++;
-	if (left < 0 || left-- > 0)
-		return 0;
-	left = -1; /* one failure; what follows may clean up */
-	errno = ENOMEM;
-	return 1;
-}
-
-void *malloc(size_t size)
-{
-	void *p = fails() ? NULL : __libc_malloc(size);
-
-	alive += p != NULL;
-	return p;
-}
-
-void *calloc(size_t n, size_t size)
-{
-	void *p = fails() ? NULL : __libc_calloc(n, size);
-
-	alive += p != NULL;
-	return p;
-}
-
-void *realloc(void *old, size_t size)
-{
-	void *p = fails() ? NULL : __libc_realloc(old, size);
-
-	alive += old == NULL && p != NULL;
-	return p;
-}
-
-void *aligned_alloc(size_t at, size_t size)
-{
-	void *p = fails() ? NULL : __libc_memalign(at, size);
-
-	alive += p != NULL;
-	return p;
-}
-
-void free(void *p)
-{
-	alive -= p != NULL;
-	__libc_free(p);
-}
 
 /* ------------------------------------------------------------------ a set that only copies */
 
@@ -164,22 +107,22 @@ int main(void)
 		ds_err_print(stdout, "not ok the demo model loads", &err);
 		return 1;
 	}
-	made = 0;
-	long before = alive;
+	fm_made = 0;
+	long before = fm_alive;
 	int files = open_files();
 	load(&err);
-	total = made;
+	total = fm_made;
 	for (long n = 0; n < total; n += n < 100 ? 1 : total / 150 + 1) {
 		ds_err_clear(&err);
-		left = n;
+		fm_left = n;
 		int rc = load(&err);
-		left = -1;
+		fm_left = -1;
 		survived += rc == 0;
 		failed += rc != 0;
-		if ((rc != 0 && err.kind != DS_ERR_NOMEM && err.sys != ENOMEM) || alive != before ||
-		    open_files() != files) {
+		if ((rc != 0 && err.kind != DS_ERR_NOMEM && err.sys != ENOMEM) ||
+		    fm_alive != before || open_files() != files) {
 			printf("allocation %ld: rc %d, kind %s, %s, %ld blocks left\n", n, rc,
-			       ds_err_kind_name(err.kind), err.why, alive - before);
+			       ds_err_kind_name(err.kind), err.why, (long)fm_alive - before);
 			bad++;
 		}
 	}
