@@ -12,7 +12,7 @@
  * The key is the shared secret for a bootstrap connection, and the pair's session key for a path
  * connection. Since roles, ranks, epoch, path and both nonces are under the MAC, nothing of one
  * connection can be used on another one, nor be sent back to where it came from. This file sees
- * bytes only; sockets, deadlines and the number of pending connections are tp_io.c's.
+ * bytes only; sockets, deadlines and the number of pending connections are tp_conn.c's.
  */
 #ifndef ENG_TP_AUTH_H
 #define ENG_TP_AUTH_H

@@ -1,9 +1,10 @@
 /*
- * tp_int.h - the inside of the tcp transport: what its four files share.
+ * tp_int.h - the inside of the tcp transport: what its files share.
  *
  *   tp_tcp.c   the calls of tp.h
  *   tp_form.c  forming the group: bootstrap connections, state, epoch
- *   tp_io.c    sockets: listening, dialling, handshakes, reading, timers
+ *   tp_conn.c  connections: listening, dialling, handshakes
+ *   tp_io.c    paths: reading, writing, timers, the pump
  *   tp_msg.c   messages: chunks, striping, acknowledgements, reassembly
  *
  * Everything below is covered by tp->lock. Whoever waits, the compute thread inside a call or the
@@ -201,9 +202,6 @@ void tp_pump(struct tp *tp, int timeout_ms);
 void tp_wait(struct tp *tp);
 /** tp_io_main() - the I/O thread. @arg: struct tp. */
 void *tp_io_main(void *arg);
-/** tp_listen_all() - open what tp_conf does not bring. */
-int tp_listen_all(struct tp *tp, struct ds_err *err);
-void tp_dial_init(struct tp_dial *d, struct in_addr src, const struct sockaddr_in *dst);
 /** tp_watch() - put a descriptor under epoll. Return: 0; -1 with errno. */
 int tp_watch(struct tp *tp, int fd, uint32_t events, uint32_t what, uint32_t index);
 /** tp_close_fd() - close and mark closed; -1 is allowed. */
@@ -215,6 +213,28 @@ void tp_path_flush(struct tp *tp, struct tp_path *pa);
 void tp_path_status(struct tp *tp, struct tp_path *pa, int64_t now);
 /** tp_io_close() - close every descriptor. */
 void tp_io_close(struct tp *tp);
+
+/** tp_path_adopt() - @fd has proven to be the connection of @pa. Takes @fd. */
+void tp_path_adopt(struct tp *tp, struct tp_path *pa, int fd);
+/** tp_path_index() - the index of its epoll events. */
+uint32_t tp_path_index(const struct tp_path *pa);
+
+/* tp_conn.c */
+/** tp_listen_all() - open what tp_conf does not bring. Return: 0; -1 DS_ERR_HOST. */
+int tp_listen_all(struct tp *tp, struct ds_err *err);
+/** tp_listeners_rest() - stop listening for a moment, or go on. */
+void tp_listeners_rest(struct tp *tp, bool rest);
+/** tp_accept() - somebody knocks. */
+void tp_accept(struct tp *tp, int listen_fd);
+/** tp_pend_input() / tp_pend_drop() - a stranger says something; hang up. */
+void tp_pend_input(struct tp *tp, struct tp_pend *pe);
+void tp_pend_drop(struct tp_pend *pe);
+/** tp_dial_init() - from @src (0.0.0.0: the kernel chooses) to @dst; nothing is begun yet. */
+void tp_dial_init(struct tp_dial *d, struct in_addr src, const struct sockaddr_in *dst);
+/** tp_dial_event() - the connection to @p made progress. @pa: NULL for the bootstrap connection. */
+void tp_dial_event(struct tp *tp, struct tp_peer *p, struct tp_path *pa);
+/** tp_dial_timer() - begin an attempt, or give one up. @what, @index: of its epoll events. */
+void tp_dial_timer(struct tp *tp, struct tp_dial *d, uint32_t what, uint32_t index, int64_t now);
 
 /* What an epoll event is about. */
 enum tp_watch {
