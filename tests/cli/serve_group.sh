@@ -158,6 +158,13 @@ check "it joins again by itself" wait_for 'h["status"]' ok 10
 ask 60 false | content >"$W/group"
 check "and answers as before, after a hang" cmp -s "$W/alone" "$W/group"
 
+# ---- nobody asks anything
+disown "${PID[1]}"
+kill_rank 1
+check "a rank that goes while nothing runs is noticed" wait_for 'h["status"]' failed 3
+start 1
+check "and comes back" wait_for 'h["status"]' ok 10
+
 # ---- rank 0 is killed
 kill_rank 0
 sleep 0.3
