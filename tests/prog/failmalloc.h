@@ -25,6 +25,7 @@ void __libc_free(void *p);		       /* NOLINT(bugprone-reserved-identifier) */
 static _Atomic long fm_left = -1; /* allocations before the one that fails; -1 = none fails */
 static _Atomic long fm_made;	  /* allocations asked for */
 static _Atomic long fm_alive;	  /* blocks not freed */
+static _Atomic bool fm_failed;	  /* the chosen one was reached; for the program to reset */
 
 /* Only one fails: what follows may clean up. */
 static bool fm_fails(void)
@@ -32,6 +33,7 @@ static bool fm_fails(void)
 	fm_made++;
 	if (fm_left < 0 || fm_left-- != 0)
 		return false;
+	fm_failed = true;
 	errno = ENOMEM;
 	return true; /* fm_left is -1 now */
 }
@@ -75,6 +77,12 @@ void free(void *p)
 {
 	fm_alive -= p != NULL;
 	__libc_free(p);
+}
+
+/* For a library that does not survive a failure: counted, never failing. */
+static inline void *fm_steady_malloc(size_t size)
+{
+	return fm_count(__libc_malloc(size));
 }
 
 #endif

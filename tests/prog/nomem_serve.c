@@ -13,8 +13,9 @@
 #include <string.h>
 
 #include "answer.h"
+#include "failmalloc.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef FAILMALLOC_ABSENT
 
 int main(void)
 {
@@ -23,57 +24,6 @@ int main(void)
 }
 
 #else
-
-/* glibc's allocator behind the names below, which stand in for it in every library. */
-void *__libc_malloc(size_t n);		    /* NOLINT(bugprone-reserved-identifier) */
-void *__libc_calloc(size_t n, size_t size); /* NOLINT(bugprone-reserved-identifier) */
-void *__libc_realloc(void *p, size_t n);    /* NOLINT(bugprone-reserved-identifier) */
-void __libc_free(void *p);		    /* NOLINT(bugprone-reserved-identifier) */
-
-static long countdown = -1; /* allocations in front of the one that fails; -1 = none does */
-static long live;	    /* blocks that are out */
-
-static bool fails(void)
-{
-	if (countdown < 0 || countdown-- > 0)
-		return false;
-	errno = ENOMEM;
-	return true;
-}
-
-void *malloc(size_t n)
-{
-	void *p = fails() ? NULL : __libc_malloc(n);
-	live += p != NULL;
-	return p;
-}
-
-void *calloc(size_t n, size_t size)
-{
-	void *p = fails() ? NULL : __libc_calloc(n, size);
-	live += p != NULL;
-	return p;
-}
-
-void *realloc(void *old, size_t n)
-{
-	void *p = fails() ? NULL : __libc_realloc(old, n);
-	live += p != NULL && old == NULL;
-	return p;
-}
-
-void free(void *p)
-{
-	live -= p != NULL;
-	__libc_free(p);
-}
-
-static void *json_malloc(size_t n)
-{
-	void *p = __libc_malloc(n);
-	live += p != NULL;
-	return p;
-}
 
 static void nothing(void *arg)
 {
@@ -140,14 +90,14 @@ static long every(const char *body)
 	if (course(body, &want) != WHOLE || want == 0)
 		return -1;
 	for (long n = 0; n < 10000; n++) {
-		long before = live;
-		countdown = n;
+		long before = fm_alive;
+		fm_left = n;
 		enum outcome o = course(body, &len);
-		bool came = countdown < 0;
-		countdown = -1;
-		if (o == WRONG || live != before || (o == WHOLE && len != want)) {
+		bool came = fm_left < 0;
+		fm_left = -1;
+		if (o == WRONG || fm_alive != before || (o == WHOLE && len != want)) {
 			printf("   allocation %ld: outcome %d, %zu bytes, %ld blocks kept\n", n,
-			       (int)o, len, live - before);
+			       (int)o, len, fm_alive - before);
 			return -1;
 		}
 		if (!came)
@@ -164,7 +114,7 @@ int main(void)
 		"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stop\":\"END\"}",
 	};
 	int bad = 0;
-	json_set_alloc_funcs(json_malloc, free);
+	json_set_alloc_funcs(fm_steady_malloc, free);
 	for (size_t i = 0; i < 2; i++) {
 		long n = every(bodies[i]);
 		printf("%sok every one of %ld allocations of %s fails once\n", n > 5 ? "" : "not ",

@@ -25,15 +25,6 @@ int main(void)
 
 #else
 
-/* jansson's. */
-static void *steady_malloc(size_t n)
-{
-	void *p = __libc_malloc(n);
-
-	fm_alive += p != NULL;
-	return p;
-}
-
 static const char request[] =
 	"{\"messages\":[{\"role\":\"system\",\"content\":\"the abaab\"},{\"role\":\"user\",\"content\":"
 	"\"==========================================================================\"}]}";
@@ -92,7 +83,7 @@ static int run_nth(long nth, const char *file, const json_t *body, size_t want)
 int main(void)
 {
 	struct ds_err err = { 0 };
-	json_set_alloc_funcs(steady_malloc, free);
+	json_set_alloc_funcs(fm_steady_malloc, free);
 	char *file = fuzz_tok_json();
 	json_t *body = json_loads(request, 0, NULL);
 	int state = 1;

@@ -1,5 +1,5 @@
 /*
- * tp_nomem.c - the Nth allocation of one rank fails while a group is opened, used and closed.
+ * nomem_tp.c - the Nth allocation of one rank fails while a group is opened, used and closed.
  *
  * Every failure must end in an error that says so, or be survived (a library's cache, a heartbeat
  * that goes out a moment later); no memory and no descriptor stays behind. malloc and its kin are
@@ -18,8 +18,9 @@
 #include <unistd.h>
 
 #include "tp.h"
+#include "failmalloc.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef FAILMALLOC_ABSENT
 
 int main(void)
 {
@@ -29,59 +30,7 @@ int main(void)
 
 #else
 
-void *__libc_malloc(size_t size);	    /* glibc's own, behind the names below */
-void *__libc_calloc(size_t n, size_t size); /* NOLINT(bugprone-reserved-identifier) */
-void *__libc_realloc(void *p, size_t size); /* NOLINT(bugprone-reserved-identifier) */
-void __libc_free(void *p);		    /* NOLINT(bugprone-reserved-identifier) */
-
 #define N_MAX 400
-
-static atomic_long left = -1; /* allocations before one fails; negative = never */
-static atomic_long alive;     /* blocks not freed */
-static atomic_bool failed;    /* the chosen one was reached */
-
-static bool fails(void)
-{
-	if (atomic_load(&left) < 0 || atomic_fetch_sub(&left, 1) != 0)
-		return false;
-	atomic_store(&failed, true);
-	errno = ENOMEM;
-	return true;
-}
-
-static void *count(void *p)
-{
-	atomic_fetch_add(&alive, p != NULL);
-	return p;
-}
-
-void *malloc(size_t size)
-{
-	return fails() ? NULL : count(__libc_malloc(size));
-}
-
-void *calloc(size_t n, size_t size)
-{
-	return fails() ? NULL : count(__libc_calloc(n, size));
-}
-
-void *realloc(void *p, size_t size)
-{
-	if (fails())
-		return NULL;
-	void *q = __libc_realloc(p, size);
-	if (p == NULL)
-		count(q);
-	else if (q == NULL && size == 0)
-		atomic_fetch_sub(&alive, 1);
-	return q;
-}
-
-void free(void *p)
-{
-	atomic_fetch_sub(&alive, p != NULL);
-	__libc_free(p);
-}
 
 static int open_fds(void)
 {
@@ -155,10 +104,10 @@ static int once(long nth, struct ds_err *err)
 	}
 	close(c.path_listen_fd);
 	c.path_listen_fd = -1;
-	atomic_store(&failed, false);
-	atomic_store(&left, nth);
+	atomic_store(&fm_failed, false);
+	atomic_store(&fm_left, nth);
 	int rc = session(&c, err);
-	atomic_store(&left, -1);
+	atomic_store(&fm_left, -1);
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 	return rc;
@@ -171,16 +120,16 @@ int main(void)
 	long nth = 0;
 	/* Twice without failure, so that libraries have made what they keep. */
 	if (once(-1, &err) != 0 || once(-1, &err) != 0) {
-		ds_err_print(stderr, "tp_nomem", &err);
+		ds_err_print(stderr, "nomem_tp", &err);
 		return 1;
 	}
 	for (; nth < N_MAX; nth++) {
-		long before = atomic_load(&alive);
+		long before = atomic_load(&fm_alive);
 		int fds = open_fds();
 		err = (struct ds_err){ 0 };
 		int rc = once(nth, &err);
-		long kept = atomic_load(&alive) - before;
-		if (!atomic_load(&failed))
+		long kept = atomic_load(&fm_alive) - before;
+		if (!atomic_load(&fm_failed))
 			break;
 		errors += rc != 0;
 		if (kept > 0 || open_fds() != fds || (rc != 0 && err.kind == DS_ERR_NONE)) {
