@@ -72,8 +72,10 @@ $(ENG_O): $(B)/%.o: %.c
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ENG_CF) $(CFLAGS) $(SANF) -c $< -o $@
-# Vector files name their instruction set in the file name; they run only where it exists.
-$(KERN_O): ISA = $(if $(findstring _avx2,$<),-mavx2 -mfma -mf16c)
+# Vector files name their instruction set in the file name; they run only where it exists, and are
+# empty for other processors.
+X86 := $(findstring x86_64,$(shell $(CC) -dumpmachine))
+$(KERN_O): ISA = $(if $(X86),$(if $(findstring _avx2,$<),-mavx2 -mfma -mf16c))
 $(KERN_O): $(B)/%.o: %.c
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
@@ -108,7 +110,7 @@ $(B)/tests/tools/tiny_gen $(B)/tests/prog/worlds: $(B)/tests/unit/tiny_model.o
 FUZZ_C := $(filter-out %/main.c,$(wildcard sysprep/base/*.c sysprep/*.c engine/*.c kernels/*.c kernels/ref/*.c kernels/cpu/*.c))
 FUZZ_O := $(patsubst %.c,$(B)/fuzz/obj/%.o,$(FUZZ_C))
 FUZZ_SAN := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
-FUZZ_ISA = $(if $(findstring _avx2,$<),-mavx2 -mfma -mf16c)
+FUZZ_ISA = $(if $(X86),$(if $(findstring _avx2,$<),-mavx2 -mfma -mf16c))
 $(FUZZ_O): $(B)/fuzz/obj/%.o: %.c
 	$(call say,FUZZCC,$<)
 	@mkdir -p $(@D)

@@ -18,6 +18,8 @@
  * the fast decoders cannot carry (a NaN code, a NaN or subnormal scale, an activation too large to
  * take the 2^8 of the fp16 detour) go through the plain decoder: same operations, same bits.
  */
+#if defined(__x86_64__)
+
 #include <errno.h>
 #include <immintrin.h>
 #include <stdlib.h>
@@ -536,3 +538,5 @@ void avx2_linear_run(struct kern_ctx *ctx, const struct ref_linear_job *job)
 		      (uint64_t)job->n * (job->k1 - job->k0) * PANEL / 8,
 		      fused ? one_row : many_rows, &mine);
 }
+
+#endif

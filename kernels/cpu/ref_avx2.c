@@ -6,6 +6,8 @@
  * name below gets another one here, so that both builds can live in one program; a name forgotten
  * is a duplicate symbol at link time. ref/linear.c alone is not taken over.
  */
+#if defined(__x86_64__)
+
 #define ref_linear_run	   avx2_linear_run
 #define ref_weight_prepare avx2_weight_prepare
 #define ref_weight_free	   avx2_weight_free
@@ -48,3 +50,5 @@
 #include "../ref/rows.c"
 #include "../ref/table.c"
 /* NOLINTEND(bugprone-suspicious-include) */
+
+#endif
