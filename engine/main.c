@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cmd.h"
+#include "file.h"
 
 /* clang-format off */
 static const struct eng_cmd cmds[] = {
@@ -29,6 +30,9 @@ static void help(FILE *f)
 
 int main(int argc, char **argv)
 {
+	struct ds_err err = { 0 };
+	if (ds_hold_std_fds(&err) != 0)
+		return cmd_fail(&err);
 	if (argc < 2) {
 		help(stderr);
 		return CMD_USAGE;
@@ -43,7 +47,6 @@ int main(int argc, char **argv)
 	for (const struct eng_cmd *c = cmds; c->name != NULL; c++)
 		if (strcmp(argv[1], c->name) == 0)
 			return c->run(argc - 1, argv + 1);
-	struct ds_err err = { 0 };
 	ds_err_set(&err, DS_ERR_USAGE, 0, argv[1], "read the command");
 	ds_err_why(&err, "no such command");
 	ds_err_fix(&err, ENG_PROG " --help lists them");

@@ -1,15 +1,13 @@
 /*
  * main.c - argv to command: the table of commands, the global options, help and version.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "caps.h"
 #include "cmd.h"
+#include "file.h"
 
 static const struct prep_cmd cmds[] = {
 	{ "doctor", "", "check this host; read-only, needs no root", cmd_doctor },
@@ -34,24 +32,12 @@ static int help(void)
 	return fflush(stdout) == 0 ? PREP_EXIT_OK : PREP_EXIT_FAILED;
 }
 
-/* A journal that got descriptor 2 would be written into by every message. */
-static int hold_standard_descriptors(struct ds_err *err)
-{
-	int fd;
-	do
-		fd = open("/dev/null", O_RDWR);
-	while (fd >= 0 && fd <= STDERR_FILENO);
-	if (fd < 0)
-		return ds_err_set(err, DS_ERR_HOST, errno, "/dev/null", "open");
-	close(fd);
-	return 0;
-}
-
 int main(int argc, char **argv)
 {
 	struct prep_opts o = { .help = help };
 	struct ds_err err = { 0 };
-	if (hold_standard_descriptors(&err) != 0)
+	/* A journal that got descriptor 2 would be written into by every message. */
+	if (ds_hold_std_fds(&err) != 0)
 		return prep_fail(&err);
 	/* Nothing here, and no library below, is to be steered from outside the command line. */
 	clearenv();

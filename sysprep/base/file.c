@@ -129,3 +129,15 @@ int ds_file_write(int dirfd, const char *name, mode_t mode, const void *data, si
 		return sys_fail(err, name, "fsync the directory of");
 	return 0;
 }
+
+int ds_hold_std_fds(struct ds_err *err)
+{
+	int fd;
+	do
+		fd = open("/dev/null", O_RDONLY);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd < 0)
+		return sys_fail(err, "/dev/null", "open");
+	close(fd);
+	return 0;
+}

@@ -44,6 +44,16 @@ int ds_file_write(int dirfd, const char *name, mode_t mode, const void *data, si
 int ds_write_all(int fd, const void *data, size_t len);
 
 /**
+ * ds_hold_std_fds() - give /dev/null to each of descriptors 0 to 2 that is closed.
+ *
+ * A program may be started with them closed; the next file that it opens would get the number, and
+ * every message would be written into that file. What takes the place is open for reading only, so
+ * that writing still fails (EBADF) and a lost result is noticed. First thing in main().
+ * Return: 0; -1 (DS_ERR_HOST).
+ */
+int ds_hold_std_fds(struct ds_err *err);
+
+/**
  * ds_crc32c() - CRC-32C (Castagnoli, RFC 3720 B.4) of @len bytes.
  * @crc: 0 to start, or the result of the bytes before, so that parts chain.
  * Threads: any thread. Check value: ds_crc32c(0, "123456789", 9) == 0xe3069283.
