@@ -177,19 +177,25 @@ int gen_ids_parse(const char *obj, const char *text, size_t len, struct tok_ids 
 			return ds_err_why(err, "\"%.*s\" at byte %zu is not a decimal id",
 					  (int)show, text + start, start);
 		}
-		if (tok_ids_put(out, v > UINT32_MAX ? UINT32_MAX : (uint32_t)v, err) != 0)
+		if (v > UINT32_MAX) {
+			ds_err_set(err, DS_ERR_INPUT, ERANGE, obj, "read token ids");
+			return ds_err_why(err, "%.*s at byte %zu is outside any vocabulary",
+					  (int)(i - start < 32 ? i - start : 32), text + start,
+					  start);
+		}
+		if (tok_ids_put(out, (uint32_t)v, err) != 0)
 			return -1;
 	}
 	return 0;
 }
 
-/* Ids on the command line: a mistake in them is one of usage. */
+/* Ids on the command line: a mistake in them is one of usage; an id that no model has is not. */
 static int ids_option(const char *name, const char *text, struct tok_ids *out, struct ds_err *err)
 {
 	if (text == NULL)
 		return 0;
 	if (gen_ids_parse(name, text, strlen(text), out, err) != 0) {
-		if (err->kind == DS_ERR_INPUT)
+		if (err->kind == DS_ERR_INPUT && err->sys != ERANGE)
 			err->kind = DS_ERR_USAGE;
 		return -1;
 	}

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -60,16 +61,42 @@ static int64_t now_us(void)
 
 /* ------------------------------------------------------------------ files, before root is given up */
 
-static int open_output(const char *path, FILE **out, struct ds_err *err)
+/* Whether @st is a file that this run reads or writes elsewhere; its name, or NULL. */
+static const char *taken_by(const struct gen *g, const struct stat *st)
 {
+	struct stat other;
+
+	for (uint32_t i = 0; i < g->dir->n; i++)
+		if (fstat(g->dir->file[i].fd, &other) == 0 && other.st_dev == st->st_dev &&
+		    other.st_ino == st->st_ino)
+			return g->dir->file[i].name;
+	if (g->logits != NULL && fstat(fileno(g->logits), &other) == 0 &&
+	    other.st_dev == st->st_dev && other.st_ino == st->st_ino)
+		return "--dump-logits";
+	return NULL;
+}
+
+/* Emptied only when it is known to be nothing that this run still needs. */
+static int open_output(struct gen *g, const char *path, FILE **out, struct ds_err *err)
+{
+	struct stat st;
+	const char *taken = NULL;
 	int fd;
 
 	if (path == NULL)
 		return 0;
-	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
-	if (fd < 0 || (*out = fdopen(fd, "w")) == NULL) {
-		ds_err_set(err, errno == EACCES ? DS_ERR_PERM : DS_ERR_HOST, errno, path,
-			   "open for writing");
+	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
+	if (fd < 0 || fstat(fd, &st) != 0 ||
+	    (S_ISREG(st.st_mode) &&
+	     ((taken = taken_by(g, &st)) != NULL || ftruncate(fd, 0) != 0)) ||
+	    (*out = fdopen(fd, "w")) == NULL) {
+		if (taken != NULL) {
+			ds_err_set(err, DS_ERR_USAGE, 0, path, "open for writing");
+			ds_err_why(err, "this is the same file as %s", taken);
+		} else {
+			ds_err_set(err, errno == EACCES ? DS_ERR_PERM : DS_ERR_HOST, errno, path,
+				   "open for writing");
+		}
 		if (fd >= 0)
 			close(fd);
 		return -1;
@@ -86,9 +113,9 @@ static int open_files(struct gen *g, struct ds_err *err)
 		return -1;
 	if (in != NULL && ds_file_read(AT_FDCWD, in, 0, PROMPT_BYTES_MAX, &g->input, err) != 0)
 		return -1;
-	if (open_output(a->dump_logits, &g->logits, err) != 0)
+	if (open_output(g, a->dump_logits, &g->logits, err) != 0)
 		return -1;
-	return open_output(a->hash_layers, &g->hashes, err);
+	return open_output(g, a->hash_layers, &g->hashes, err);
 }
 
 /* ------------------------------------------------------------------ the prompt */

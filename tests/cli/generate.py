@@ -278,7 +278,7 @@ def refusals():
 
     for name, options, words in (
             ("an id outside the vocabulary", ("--prompt-ids", "5,1280"), (b"1280",)),
-            ("one beyond 32 bits", ("--prompt-ids", "99999999999999999999"), (b"4294967295",)),
+            ("one beyond 32 bits", ("--prompt-ids", "99999999999999999999"), (b"99999999999999999999",)),
             ("a forced one", p + ("--force-ids", "1,5000"), (b"5000",)),
             ("one found in world 2", ("--world", "2", "--prompt-ids", "1280"), (b"1280",)),
             ("a prompt longer than the model's positions", ("--prompt-ids", ids([5] * 4097)), (b"4097", b"4096")),
@@ -305,6 +305,33 @@ def refusals():
     r = run("--prompt-ids", "1", "--world", 2, model=model)
     check("a world that the model cannot be cut into is refused by name",
           r.returncode == 1 and all(w in r.stderr for w in (b"num_attention_heads", b"o_groups", b"2")), r)
+
+
+def descriptors():
+    """A closed descriptor's number goes to the next file that is opened: not to one of ours."""
+    out = tmp + "/closed"
+    args = [PROG, "generate", "-m", MODEL, "--prompt-ids", "1", "-n", "3", "--dump-logits", out]
+    good, err = 1280 * 4 * 3, []
+    for shut in ("0", "1", "2", "0 1 2", "0 2"):
+        if os.path.exists(out):
+            os.unlink(out)
+        closing = " ".join(n + ">&-" for n in shut.split())
+        r = subprocess.run(["bash", "-c", 'exec "$@" ' + closing, "-"] + args, capture_output=True, timeout=LIMIT_S)
+        size = os.path.getsize(out) if os.path.exists(out) else -1
+        fails = "1" in shut                                # the answer could not be told
+        if r.returncode != (1 if fails else 0) or size > good or (not fails and size != good):
+            err.append((shut, r, size))
+    check("standard descriptors that are closed: nothing but logits in the file of logits", not err, err)
+
+    model = copy_model("own")
+    before = open(model + "/tokenizer.json", "rb").read()
+    r = run("--prompt-ids", "1", "-n", "1", "--dump-logits", model + "/tokenizer.json", model=model)
+    check("an output that is a file of the model is refused, the file whole", r.returncode == 64 and b"tokenizer.json" in r.stderr
+          and open(model + "/tokenizer.json", "rb").read() == before, r)
+    r = run("--prompt-ids", "1", "-n", "1", "--dump-logits", out, "--hash-layers", os.path.join(tmp, ".", "closed"))
+    check("two outputs into one file are refused", r.returncode == 64 and b"--dump-logits" in r.stderr, r)
+    r = run("--prompt-ids", "1", "-n", "1", "--dump-logits", out)
+    check("an older output is replaced, not overwritten in part", r.returncode == 0 and os.path.getsize(out) == 1280 * 4, r)
 
 
 # ------------------------------------------------------------------ ends
@@ -357,7 +384,7 @@ def ends():
 
 
 try:
-    for part in (golden_ids, equal_bits, forced_and_sampled, prompts, accounting, damage, refusals, ends):
+    for part in (golden_ids, equal_bits, forced_and_sampled, prompts, accounting, damage, refusals, descriptors, ends):
         try:
             part()
         except Exception as e:                             # a check that could not run has failed
