@@ -184,21 +184,24 @@ static void local_address(struct MHD_Connection *c, char *out, size_t size)
 		out[0] = '\0';
 }
 
-struct host_check {
+struct header_check {
 	const struct http *h;
 	char local[64];
-	bool bad;
+	bool bad_host;
+	unsigned int lengths; /* headers that say where the body ends */
 };
 
-static enum MHD_Result check_host(void *arg, enum MHD_ValueKind kind, const char *key,
-				  const char *value)
+static enum MHD_Result check_header(void *arg, enum MHD_ValueKind kind, const char *key,
+				    const char *value)
 {
-	struct host_check *k = arg;
+	struct header_check *k = arg;
 	(void)kind;
 	if (strcasecmp(key, "Host") == 0 &&
 	    (value == NULL ||
 	     !http_host_allowed(value, k->h->host, k->local, k->h->host_name, k->h->allowed)))
-		k->bad = true;
+		k->bad_host = true;
+	k->lengths += strcasecmp(key, "Content-Length") == 0 ||
+		      strcasecmp(key, "Transfer-Encoding") == 0;
 	return MHD_YES;
 }
 
@@ -493,10 +496,14 @@ static enum MHD_Result begin(struct exchange *x, struct MHD_Connection *c, const
 			     const char *method)
 {
 	struct http *h = x->h;
-	struct host_check k = { .h = h };
+	struct header_check k = { .h = h };
 	local_address(c, k.local, sizeof(k.local));
-	MHD_get_connection_values(c, MHD_HEADER_KIND, check_host, &k);
-	if (k.bad)
+	MHD_get_connection_values(c, MHD_HEADER_KIND, check_header, &k);
+	/* A proxy in front may believe the other one and see other requests than we do. */
+	if (k.lengths > 1)
+		return refuse(c, 400, "ambiguous_length",
+			      "the request has more than one length for its body");
+	if (k.bad_host)
 		return refuse(
 			c, 403, "host_not_allowed",
 			"the Host header names another server; --allowed-hosts NAME lets it pass");
@@ -526,6 +533,16 @@ static enum MHD_Result begin(struct exchange *x, struct MHD_Connection *c, const
 	return MHD_YES;
 }
 
+/* A GET says nothing with a body, but it may bring one; an answer in the midst of it is refused. */
+static bool has_body(struct MHD_Connection *c, const char *method)
+{
+	if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
+		return true;
+	const char *v = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Content-Length");
+	return (v != NULL && strspn(v, "0") != strlen(v)) ||
+	       MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Transfer-Encoding") != NULL;
+}
+
 static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const char *url,
 				  const char *method, const char *version, const char *data,
 				  size_t *size, void **state)
@@ -543,14 +560,12 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const cha
 	 * The library calls first with the header alone. An answer at that point ends the connection,
 	 * which is right in front of a body that nobody will read; without a body it can wait.
 	 */
-	bool has_body = strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0;
-	if (!x->called && !has_body) {
+	if (!x->called && !has_body(c, method)) {
 		x->called = true;
 		return MHD_YES;
 	}
 	if (!x->begun) {
 		x->called = x->begun = true;
-		*size = 0; /* a GET with a body: it says nothing */
 		return begin(x, c, url, method);
 	}
 	return go_on(x, c, data, size);
@@ -656,6 +671,7 @@ static int start_daemon(struct http *h, struct ds_err *err)
 		MHD_OPTION_EXTERNAL_LOGGER, on_library_log, NULL,
 		MHD_OPTION_LISTEN_SOCKET, fd,
 		MHD_OPTION_THREAD_POOL_SIZE, (unsigned int)HTTP_THREADS,
+		MHD_OPTION_STRICT_FOR_CLIENT, 1,
 		MHD_OPTION_CONNECTION_LIMIT, (unsigned int)HTTP_CONNECTIONS_MAX,
 		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned int)HTTP_TIMEOUT_S,
 		MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,

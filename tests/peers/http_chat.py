@@ -423,6 +423,16 @@ def test_http(s):
         r.read()
     c.close()
     check("a connection serves several requests", seen == [200] * 3, seen)
+    status, _, data = s.request("GET", "/health", "hello", {})
+    check("a GET that brings a body gets its answer", status == 200 and b"status" in data, (status, data))
+    for name, lengths in (("two lengths", b"Content-Length: %d\r\nContent-Length: 2\r\n"),
+                          ("a length and chunks", b"Content-Length: %d\r\nTransfer-Encoding: chunked\r\n")):
+        with socket.create_connection(("127.0.0.1", s.port), timeout=PATIENCE_S) as k:
+            k.sendall(b"POST " + path.encode() + b" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                      + lengths % len(body) + b"\r\n")
+            got = k.recv(4096)
+            check(f"{name} are refused, for a proxy may believe the other", got.startswith(b"HTTP/1.1 400")
+                  and b"ambiguous_length" in got and k.recv(1) == b"", got)
     with socket.create_connection(("127.0.0.1", s.port), timeout=PATIENCE_S) as k:
         k.sendall(b"POST " + path.encode() + b" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                   b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body))
