@@ -14,34 +14,33 @@ static int refuse(struct ds_err *err, const char *what)
 	return ds_err_set(err, DS_ERR_HOST, errno, "capabilities", "%s", what);
 }
 
-/* Sets the effective set to @cap alone, or to nothing. Return: 0, -1 with errno. */
+/*
+ * Sets the effective set to @cap alone, or to nothing. By the system calls, which need no memory:
+ * lowering must work always. Return: 0, -1 with errno.
+ */
 static int set_effective(int cap)
 {
-	cap_t caps = cap_get_proc();
-	if (caps == NULL)
+	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct d[_LINUX_CAPABILITY_U32S_3];
+	if (capget(&h, d) != 0)
 		return -1;
-	cap_value_t one = cap;
-	int rc = cap_clear_flag(caps, CAP_EFFECTIVE);
-	if (rc == 0 && cap != PREP_CAP_NONE)
-		rc = cap_set_flag(caps, CAP_EFFECTIVE, 1, &one, CAP_SET);
-	if (rc == 0)
-		rc = cap_set_proc(caps);
-	int e = errno;
-	cap_free(caps);
-	errno = e;
-	return rc;
+	for (int i = 0; i < _LINUX_CAPABILITY_U32S_3; i++)
+		d[i].effective = 0;
+	if (cap != PREP_CAP_NONE)
+		d[CAP_TO_INDEX(cap)].effective = CAP_TO_MASK(cap);
+	return capset(&h, d);
 }
 
-static bool permitted(cap_value_t cap)
+/* Return: 1 @cap is permitted; 0 it is not; -1 with errno. */
+static int permitted(cap_value_t cap)
 {
 	cap_t caps = cap_get_proc();
 	cap_flag_value_t v = CAP_CLEAR;
 	if (caps == NULL)
-		return false;
-	if (cap_get_flag(caps, cap, CAP_PERMITTED, &v) != 0)
-		v = CAP_CLEAR;
+		return -1;
+	int rc = cap_get_flag(caps, cap, CAP_PERMITTED, &v);
 	cap_free(caps);
-	return v == CAP_SET;
+	return rc != 0 ? -1 : v == CAP_SET;
 }
 
 int prep_caps_begin(struct ds_err *err)
@@ -60,7 +59,10 @@ int prep_caps_need_root(const char *what, struct ds_err *err)
 		ds_err_why(err, "it changes the network and needs root");
 		return ds_err_fix(err, "sudo dsprep %s", what);
 	}
-	if (!permitted(CAP_NET_ADMIN)) {
+	int have = permitted(CAP_NET_ADMIN);
+	if (have < 0)
+		return refuse(err, "look at");
+	if (have == 0) {
 		ds_err_set(err, DS_ERR_PERM, 0, NULL, "%s", what);
 		ds_err_why(err, "root lacks CAP_NET_ADMIN here");
 		return ds_err_fix(err, "in a container, add the capability: --cap-add NET_ADMIN");
@@ -88,8 +90,9 @@ void prep_caps_lower(void)
 /* Without CAP_SETPCAP the bounding set stays; with no_new_privs it cannot give anything back. */
 static int drop_bounding(struct ds_err *err)
 {
-	if (!permitted(CAP_SETPCAP))
-		return 0;
+	int have = permitted(CAP_SETPCAP);
+	if (have <= 0)
+		return have < 0 ? refuse(err, "look at") : 0;
 	if (prep_caps_raise(CAP_SETPCAP, err) != 0)
 		return -1;
 	int rc = 0;

@@ -1,6 +1,6 @@
 /*
  * apply_kill.c - test program: apply and undo ended by SIGKILL at every boundary between intent,
- * system call and record; and by a full disk. After each, `undo` or another apply must reach the
+ * system call and record; and spoiled by a full disk and by a want of memory. After each, `undo` or another apply must reach the
  * right state, judged by the kernel's own view of links, addresses, routes and sysctls.
  *
  * Works in a network and mount namespace of its own, in a directory of its own. Needs root and
@@ -29,13 +29,59 @@
 static int kill_at;	       /* which test point kills; 0 = none */
 static const char *kill_where; /* or the first one of this name */
 static int points;
+static bool count_at_settle;
+static int count_fd = -1; /* where a counting run tells its allocations */
+static long n_allocs;	  /* so far */
 
 /* Takes the place of the product's empty one. */
 void prep_test_point(const char *where)
 {
+	if (count_at_settle && strcmp(where, "settle") == 0)
+		dprintf(count_fd, "%ld\n", n_allocs);
 	if (++points == kill_at || (kill_where != NULL && strcmp(where, kill_where) == 0))
 		raise(SIGKILL);
 }
+
+/* ------------------------------- the allocator -------------------------------
+ * glibc's under its other names, so that one chosen allocation of a command can fail; a sanitizer
+ * brings its own, and then that test is left out. */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define OWN_ALLOCATOR 0
+#else
+#define OWN_ALLOCATOR 1
+#endif
+
+static long fail_at; /* which allocation fails; 0 = none */
+
+#if OWN_ALLOCATOR
+void *__libc_malloc(size_t n);
+void *__libc_calloc(size_t n, size_t size);
+void *__libc_realloc(void *p, size_t n);
+
+static bool fails(void)
+{
+	if (++n_allocs != fail_at)
+		return false;
+	errno = ENOMEM;
+	return true;
+}
+
+void *malloc(size_t n)
+{
+	return fails() ? NULL : __libc_malloc(n);
+}
+
+void *calloc(size_t n, size_t size)
+{
+	return fails() ? NULL : __libc_calloc(n, size);
+}
+
+void *realloc(void *p, size_t n)
+{
+	return fails() ? NULL : __libc_realloc(p, n);
+}
+#endif
 
 /* ------------------------------- a node ------------------------------- */
 
@@ -118,6 +164,8 @@ static bool same(const char *want, const char *what)
 struct run {
 	int at;		   /* kill at this test point, 0 = none */
 	const char *where; /* or at the first of this name */
+	long fail;	   /* this allocation fails, 0 = none */
+	bool count;	   /* tell the number of allocations */
 };
 
 /* Runs a command in a child, as main() would. Return: exit status; -9 killed; -1 otherwise. */
@@ -138,10 +186,16 @@ static int run(const char *command, struct run r)
 		dup2(log, STDERR_FILENO);
 		kill_at = r.at;
 		kill_where = r.where;
+		count_at_settle = r.count && apply;
 		if (prep_caps_begin(&err) != 0)
 			_exit(99);
 		optind = 0;
-		_exit(apply ? cmd_apply(&o, 2, argv) : cmd_undo(&o, 1, argv));
+		n_allocs = 0;
+		fail_at = r.fail;
+		int rc = apply ? cmd_apply(&o, 2, argv) : cmd_undo(&o, 1, argv);
+		if (r.count && !apply)
+			dprintf(count_fd, "%ld\n", n_allocs);
+		_exit(rc);
 	}
 	int st;
 	if (pid < 0 || waitpid(pid, &st, 0) != pid)
@@ -272,6 +326,67 @@ static bool test_full_disk(void)
 	return sh(command) == 0 && ok;
 }
 
+/* No history: reading that of all the tests before would be most of what a command allocates. */
+static bool forget(void)
+{
+	char command[192];
+	snprintf(command, sizeof(command), "rm -rf %s/var %s/run", root, root);
+	return sh(command) == 0;
+}
+
+/* How many allocations a command makes that ends well: apply up to its watch, undo in all. */
+static long count_allocs(const char *command)
+{
+	int fd[2];
+	char text[32] = "";
+	if (pipe(fd) != 0)
+		return -1;
+	count_fd = fd[1];
+	int rc = run(command, (struct run){ .count = true });
+	close(fd[1]);
+	ssize_t n = read(fd[0], text, sizeof(text) - 1);
+	close(fd[0]);
+	return rc == 0 && n > 0 ? strtol(text, NULL, 10) : -1;
+}
+
+/* One allocation fails, at a sample of places: no crash, and nothing half-applied. */
+static bool test_no_memory(void)
+{
+	const int samples = 120;
+	if (!forget())
+		return false;
+	long apply = count_allocs("apply"), undo = count_allocs("undo");
+	if (apply < samples || undo < samples)
+		return false;
+	fprintf(stderr, "%ld allocations in apply, %ld in undo\n", apply, undo);
+	for (int i = 0; i < samples; i++) {
+		long n = 1 + i * apply / samples;
+		int rc = run("apply", (struct run){ .fail = n });
+		bool ok = rc == 0 || rc == 1;
+		if (!ok)
+			show_log();
+		ok = ok && same(rc == 0 ? after : before, "apply without memory") &&
+		     expect("undo", 0) && same(before, "undo after that") && no_report() &&
+		     forget();
+		if (!ok) {
+			fprintf(stderr, "allocation %ld of apply failed, exit %d\n", n, rc);
+			return false;
+		}
+	}
+	for (int i = 0; i < samples; i++) {
+		long n = 1 + i * undo / samples;
+		bool ok = run("apply", (struct run){ .where = "settle" }) == -SIGKILL;
+		int rc = run("undo", (struct run){ .fail = n });
+		ok = ok && (rc == 0 || rc == 1) && expect("undo", 0) && same(before, "undo") &&
+		     no_report() && forget();
+		if (!ok) {
+			fprintf(stderr, "allocation %ld of undo failed, exit %d\n", n, rc);
+			return false;
+		}
+	}
+	return true;
+}
+
 static bool test(bool (*fn)(void), const char *text)
 {
 	bool ok = fn();
@@ -315,6 +430,8 @@ int main(void)
 	ok = ok && test(test_undo_killed, "undo killed at every boundary, then undo");
 	ok = ok && test(test_recovery_killed, "killed again while a killed apply is put back");
 	ok = ok && test(test_full_disk, "a full disk: nothing half-applied stays");
+	if (OWN_ALLOCATOR)
+		ok = ok && test(test_no_memory, "an allocation fails: nothing half-applied stays");
 	fprintf(stderr, "%d boundaries in one apply\n", n_boundaries);
 	char command[128];
 	snprintf(command, sizeof(command), "rm -rf %s", dir);
