@@ -32,6 +32,9 @@
 
 /* Of linux/if_addr.h, in headers since Linux 5.18, which is also the oldest kernel we act on. */
 #define IFA_PROTO_ATTR 11
+#ifndef IFAPROT_KERNEL_LL
+#define IFAPROT_KERNEL_LL 3
+#endif
 
 #define LINKLOCALS_MAX 64
 #define DAD_WAIT_MS    4000
@@ -109,7 +112,7 @@ struct addr_find {
 	bool exact;	   /* address and prefix */
 	bool other;	   /* the address with another prefix */
 	struct prep_op as; /* the exact one, in the fields of an address to restore */
-	/* All IPv6 link-local addresses of the interface, for addr_gen_mode. */
+	/* All IPv6 link-local addresses that the kernel made, for addr_gen_mode. */
 	int n_ll;
 	struct in6_addr ll[LINKLOCALS_MAX];
 };
@@ -168,7 +171,9 @@ static int on_addr(const struct nlmsghdr *n, void *arg, struct ds_err *err)
 	int bytes = a->ifa_family == AF_INET ? 4 : 16;
 	if (local == NULL || nla_len(local) < bytes)
 		return 0;
-	if (a->ifa_family == AF_INET6 && a->ifa_scope == RT_SCOPE_LINK && f->n_ll < LINKLOCALS_MAX)
+	uint8_t proto = 0;
+	keep_attr(attrs, len, IFA_PROTO_ATTR, &proto, sizeof(proto));
+	if (a->ifa_family == AF_INET6 && proto == IFAPROT_KERNEL_LL && f->n_ll < LINKLOCALS_MAX)
 		memcpy(&f->ll[f->n_ll++], nla_data(local), 16);
 	if (a->ifa_family != f->op->family ||
 	    memcmp(nla_data(local), &f->op->addr, (size_t)bytes) != 0)
@@ -490,9 +495,29 @@ static int sysctl_act(struct prep_op_ctx *x, const struct prep_op *op, struct ds
 	return sysctl_write(op, op->value, err);
 }
 
+/* Removes the kernel-made link-local addresses of @now that are not in @keep. */
+static int remove_born(struct prep_op_ctx *x, const struct prep_op *op, const struct addr_find *now,
+		       const struct addr_find *keep, struct ds_err *err)
+{
+	for (int i = 0; i < now->n_ll; i++) {
+		bool known = false;
+		for (int k = 0; k < keep->n_ll; k++)
+			known |= memcmp(&now->ll[i], &keep->ll[k], 16) == 0;
+		struct prep_op born = { .kind = PREP_OP_ADDR_DEL,
+					.ifindex = op->ifindex,
+					.family = AF_INET6,
+					.prefix = 64,
+					.addr = now->ll[i] };
+		memcpy(born.ifname, op->ifname, sizeof(born.ifname));
+		if (!known && addr_remove(x, &born, err) != 0)
+			return -1;
+	}
+	return 0;
+}
+
 /*
- * Writing addr_gen_mode makes the kernel add a link-local address at once. If there was none
- * before our undo, there must be none after it.
+ * Writing addr_gen_mode makes the kernel add a link-local address at once, even to a link that is
+ * down. If there was none before our undo, there must be none after it.
  */
 static int gen_mode_back(struct prep_op_ctx *x, const struct prep_op *op, struct ds_err *err)
 {
@@ -500,20 +525,21 @@ static int gen_mode_back(struct prep_op_ctx *x, const struct prep_op *op, struct
 	if (find_addr(x, op, AF_INET6, &before, err) != 0 || sysctl_write(op, op->old, err) != 0 ||
 	    find_addr(x, op, AF_INET6, &after, err) != 0)
 		return -1;
-	for (int i = 0; i < after.n_ll; i++) {
-		bool known = false;
-		for (int k = 0; k < before.n_ll; k++)
-			known |= memcmp(&after.ll[i], &before.ll[k], 16) == 0;
-		struct prep_op born = { .kind = PREP_OP_ADDR_DEL,
-					.ifindex = op->ifindex,
-					.family = AF_INET6,
-					.prefix = 64,
-					.addr = after.ll[i] };
-		memcpy(born.ifname, op->ifname, sizeof(born.ifname));
-		if (!known && addr_remove(x, &born, err) != 0)
-			return -1;
-	}
-	return 0;
+	return remove_born(x, op, &after, &before, err);
+}
+
+/*
+ * An undo that ended between that write and that removal left the address. A link that is down has
+ * none by itself, so there it is recognised.
+ */
+static int gen_mode_sweep(struct prep_op_ctx *x, const struct prep_op *op, struct ds_err *err)
+{
+	const struct addr_find none = { 0 };
+	struct addr_find now;
+	struct link_find f;
+	if (find_link(x, op, &f, err) != 0 || find_addr(x, op, AF_INET6, &now, err) != 0)
+		return -1;
+	return f.flags & IFF_UP ? 0 : remove_born(x, op, &now, &none, err);
 }
 
 static int sysctl_back(struct prep_op_ctx *x, const struct prep_op *op, struct ds_err *err)
@@ -872,6 +898,8 @@ int prep_op_undo(struct prep_op_ctx *x, const struct prep_op *op, enum prep_undo
 	switch (s->now) {
 	case PREP_NOW_OLD:
 		*how = PREP_UNDONE_ALREADY;
+		if (op->kind == PREP_OP_SYSCTL && op->sysctl == PREP_SC_ADDR_GEN_MODE)
+			return run(x, op, gen_mode_sweep, CAP_NET_ADMIN, err);
 		return 0;
 	case PREP_NOW_GONE:
 		*how = PREP_UNDONE_GONE;

@@ -107,6 +107,22 @@ static int put_back(struct walk *w, unsigned int i, enum prep_undone *how, struc
 	return rc;
 }
 
+/*
+ * An address that comes back before the one that stood above it would take its place as primary.
+ * So when restoring one failed, those below it on the interface wait for the next undo.
+ */
+static bool must_wait(const struct walk *w, unsigned int i)
+{
+	const struct prep_op *op = &w->j->op[i].op;
+	for (unsigned int k = i + 1; op->kind == PREP_OP_ADDR_DEL && k < w->j->n_op; k++) {
+		const struct prep_jop *above = &w->j->op[k];
+		if (above->op.kind == PREP_OP_ADDR_DEL && above->undone == PREP_UNDONE_NOT &&
+		    above->op.family == op->family && above->op.ifindex == op->ifindex)
+			return true;
+	}
+	return false;
+}
+
 static void step_back(struct walk *w, unsigned int i)
 {
 	const struct prep_op *op = &w->j->op[i].op;
@@ -115,6 +131,11 @@ static void step_back(struct walk *w, unsigned int i)
 	enum prep_undone how = PREP_UNDONE_NOT;
 	char line[600];
 	w->b->n_step++;
+	if (must_wait(w, i)) {
+		tell(w->b, w->j, op, PREP_UNDONE_NOT, "it waits for the address above it");
+		w->b->n_failed++;
+		return;
+	}
 	prep_test_point("undo step");
 	if (put_back(w, i, &how, &s, &e) != 0) {
 		tell(w->b, w->j, op, PREP_UNDONE_NOT, ds_err_line(&e, line, sizeof(line)));
