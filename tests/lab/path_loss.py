@@ -36,8 +36,10 @@ def on(node, *argv, **kw):
     return subprocess.run(["nsenter", "-t", PID[node], "-n", *argv], check=True, capture_output=True, text=True, **kw).stdout
 
 
-def tx_bytes(node, rail):
-    return json.loads(on(node, "ip", "-s", "-j", "link", "show", RAIL[rail]))[0]["stats64"]["tx"]["bytes"]
+def tx_bytes(node):
+    """Bytes sent so far on both rails, by the kernel's counters."""
+    links = {l["ifname"]: l["stats64"]["tx"]["bytes"] for l in json.loads(on(node, "ip", "-s", "-j", "link", "show")) if "stats64" in l}
+    return [links[r] for r in RAIL]
 
 
 def host_report(node):
@@ -139,25 +141,29 @@ def downs(rail, rank):
     return len(re.findall(rf"path down .*path=rail{rail}", log_of(1)))
 
 
-def one(kind, rail, want, pace):
+def one(kind, rail, want, tries=3):
     """One cut in one answer. Returns (misses, seconds until noticed by both, longest wait, seconds until back)."""
     miss = []
-    before_tx = [[tx_bytes(n, r) for r in (0, 1)] for n in (0, 1)]
+    before_tx = [tx_bytes(n) for n in (0, 1)]
     before_downs, before_resent = [downs(rail, k) for k in (0, 1)], resent()
-    events, ended = [], []
+    events, ended, at = [], [], rng.randrange(3, 60)
     t = threading.Thread(target=lambda: ended.append(answer(events)))
     t.start()
-    wait(lambda: len(events) > 3, 10)
-    time.sleep(rng.uniform(0.0, 0.6 * pace))
-    for n in (0, 1):
-        carried = [tx_bytes(n, r) - before_tx[n][r] for r in (0, 1)]
-        if min(carried) * 4 < sum(carried):
-            miss.append(f"before the cut node {'ab'[n]} sent {carried} bytes over the two rails")
-    begin, seen = time.monotonic(), len(events)
+    wait(lambda: len(events) >= at, 10)
+    time.sleep(rng.uniform(0.0, 0.01))  # anywhere inside a step
+    carried = [[now - before for now, before in zip(tx_bytes(n), before_tx[n])] for n in (0, 1)]
+    begin = time.monotonic()
     kind.cut(rail)
+    seen = len(events)
     noticed = wait(lambda: all(downs(rail, k) > before_downs[k] for k in (0, 1)), NOTICED_S + 1)
     t.join(30)
     kind.mend(rail)
+    if len(events) <= seen and tries > 1:  # a busy machine: the answer was over first, this cut says nothing
+        wait(lambda: health()["status"] == "ok", BACK_S)
+        return one(kind, rail, want, tries - 1)
+    for n in (0, 1):
+        if min(carried[n]) * 4 < sum(carried[n]):
+            miss.append(f"before the cut node {'ab'[n]} sent {carried[n]} bytes over the two rails")
     gaps = [b[0] - a[0] for a, b in zip(events, events[1:]) if b[0] > begin]
     text = "".join(e[1] for e in events)
     if not ended or not ended[0]:
@@ -199,15 +205,15 @@ def main():
         for kind in (Down(1), Down(0), Silent(0), Silent(1)):
             misses = []
             for i in range(CUTS // 2):
-                m, noticed, gap, back = one(kind, rng.randrange(2), want, pace)
+                m, noticed, gap, back = one(kind, rng.randrange(2), want)
                 stats.append((noticed, gap, back))
                 misses += [f"cut {i}: {x}" for x in m]
             say(not misses, f"{kind.name}: {CUTS // 2} cuts at random instants (seed {seed})", "\n   ".join(misses[:8]))
         print("noticed after %.2f s at most, longest wait for a token %.2f s, ok again after %.2f s at most" % tuple(max(s[i] for s in stats) for i in range(3)))
         # The last repair must carry traffic, not only be called ok.
-        before = [tx_bytes(0, r) for r in (0, 1)]
+        before = tx_bytes(0)
         answer([])
-        carried = [tx_bytes(0, r) - before[r] for r in (0, 1)]
+        carried = [now - then for now, then in zip(tx_bytes(0), before)]
         say(min(carried) * 4 >= sum(carried), f"after all repairs both rails carry: {carried} bytes")
     finally:
         for r in ranks:
