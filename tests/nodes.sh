@@ -1,7 +1,7 @@
 # nodes.sh: two nodes as network namespaces, for the demo and the tests in lab/. Sourced by bash.
 #
 # A namespace lives as long as a sleeping process of ours and has no name: nothing is mounted, so this works in
-# a chroot as well, and a run that is killed without a chance to clean up leaves nothing after an hour.
+# a chroot as well. The kernel ends that process with the script, even one killed without a chance to clean up.
 # Each node has two veth rails with a Spark's interface names and, for the demo, a management link.
 
 RAILS="enp1s0f0np0 enP2p1s0f0np0"
@@ -13,9 +13,9 @@ nodes_possible() { [ "$(id -u)" = 0 ] && unshare --net true 2>/dev/null; }
 nodes_start() {
 	local own pid i
 	own=$(readlink /proc/self/ns/net)
-	unshare --net sleep 3600 </dev/null >/dev/null 2>&1 &
+	setpriv --pdeathsig KILL unshare --net sleep 3600 </dev/null >/dev/null 2>&1 &
 	NODE_A=$!
-	unshare --net sleep 3600 </dev/null >/dev/null 2>&1 &
+	setpriv --pdeathsig KILL unshare --net sleep 3600 </dev/null >/dev/null 2>&1 &
 	NODE_B=$!
 	disown "$NODE_A" "$NODE_B"
 	for pid in "$NODE_A" "$NODE_B"; do

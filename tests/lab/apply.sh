@@ -6,10 +6,10 @@ cd "$(dirname "$0")/../.." || exit 2
 B=${B:-build}
 D=$PWD/$B/dsprep
 [ "$(id -u)" = 0 ] || { echo "needs root to make network namespaces"; exit 77; }
-ip netns list >/dev/null 2>&1 || { echo "needs iproute2 with ip netns"; exit 77; }
+unshare --net true 2>/dev/null || { echo "the kernel makes no network namespaces here"; exit 77; }
 [ -x "$D" ] || { echo "not built: $D" >&2; exit 2; }
 
-A=dsapply-a-$$ P=dsapply-p-$$ O=dsapply-o-$$
+A="" P=""	# pids that hold the namespaces of the node and of its peer
 W=$(mktemp -d /tmp/dsapply.XXXXXX) || exit 2
 R=$W/root
 R0=enp1s0f0np0 R1=enP2p1s0f0np0 M=enP7s7
@@ -18,7 +18,7 @@ pids=()
 clean_up() {
 	trap '' INT TERM HUP
 	for p in "${pids[@]:-}"; do [ -n "$p" ] && kill -9 "$p" 2>/dev/null; done
-	for n in $A $P $O; do ip netns del $n 2>/dev/null; done
+	for p in $A $P; do kill -9 "$p" 2>/dev/null; done
 	rm -rf "$W"
 }
 trap clean_up EXIT
@@ -38,7 +38,22 @@ t() { # t TEXT COMMAND...: one test line
 	shift
 	if "$@"; then ok "$text"; else no "$text"; fi
 }
-a() { ip netns exec $A "$@"; }
+# A namespace lives as long as a sleeping process, which ends with this script, and has no name: nothing is
+# mounted, a chroot will do.
+ns_new() { # sets ns
+	local own
+	own=$(readlink /proc/self/ns/net)
+	setpriv --pdeathsig KILL unshare --net sleep 3600 </dev/null >/dev/null 2>&1 &
+	ns=$!
+	disown $ns
+	for _ in $(seq 200); do
+		case $(readlink /proc/$ns/ns/net) in "" | "$own") sleep 0.02 ;; *) return 0 ;; esac
+	done
+	return 1
+}
+a() { nsenter -t "$A" -n "$@"; }
+aip() { a ip "$@"; }
+pip() { nsenter -t "$P" -n ip "$@"; }
 dsprep() { a "$D" -c "$W/conf" --root "$R" "$@" </dev/null >"$W/out" 2>&1; }
 # rc WANTED ARGUMENTS...: dsprep exits so
 rc() {
@@ -60,19 +75,22 @@ watching() { # the apply whose output is FILE has done its steps
 says() { grep -qE -- "$1" "$W/out"; }
 
 make_node() {
-	ip netns del $A 2>/dev/null
-	ip netns del $P 2>/dev/null
-	ip netns add $A && ip netns add $P || exit 2
-	ip -n $A link set lo up
+	local p i
+	for p in $A $P; do kill -9 "$p" 2>/dev/null; done
+	ns_new || exit 2
+	A=$ns
+	ns_new || exit 2
+	P=$ns
+	aip link set lo up
 	for i in $R0 $R1 $M; do
-		ip -n $A link add $i type veth peer name $i netns $P
+		aip link add $i type veth peer name $i netns $P
 		# Without duplicate address detection a state is settled at once; one test has it.
 		[ "${1:-}" = dad ] || a sysctl -qw net.ipv6.conf.$i.accept_dad=0 net.ipv6.conf.$i.dad_transmits=0
-		ip -n $P link set $i up
-		ip -n $A link set $i up
+		pip link set $i up
+		aip link set $i up
 	done
-	ip -n $A addr add 192.0.2.1/24 dev $M
-	ip -n $A route add default via 192.0.2.2
+	aip addr add 192.0.2.1/24 dev $M
+	aip route add default via 192.0.2.2
 	settled || echo "the interfaces do not settle" >&2
 }
 settled() { # links that are up are ready, with their link-local address; both come a moment after the command
@@ -80,10 +98,10 @@ settled() { # links that are up are ready, with their link-local address; both c
 	for _ in $(seq 80); do
 		n=0
 		for i in $R0 $R1 $M; do
-			ip -n $A -o link show $i up | grep -q . || { n=$((n + 1)); continue; }
+			aip -o link show $i up | grep -q . || { n=$((n + 1)); continue; }
 			[ "$(a cat /proc/sys/net/ipv6/conf/$i/addr_gen_mode)" = 1 ] ||
-				ip -n $A -6 -o addr show dev $i scope link -tentative | grep -q fe80 || continue
-			ip -n $A -6 route show table local dev $i | grep -q ff00 && n=$((n + 1))
+				aip -6 -o addr show dev $i scope link -tentative | grep -q fe80 || continue
+			aip -6 route show table local dev $i | grep -q ff00 && n=$((n + 1))
 		done
 		[ $n = 3 ] && return 0
 		sleep 0.1
@@ -91,10 +109,10 @@ settled() { # links that are up are ready, with their link-local address; both c
 	return 1
 }
 state() {
-	ip -n $A -j -d link show | sed 's/"qdisc":"[a-z]*",//g'
-	ip -n $A -j addr show
-	ip -n $A route show table all | sort	# a set: the order is that of coming
-	ip -n $A -6 route show table all | sort
+	aip -j -d link show | sed 's/"qdisc":"[a-z]*",//g'
+	aip -j addr show
+	aip route show table all | sort	# a set: the order is that of coming
+	aip -6 route show table all | sort
 	a sh -c 'grep -r . /proc/sys/net/ipv4/conf/en* /proc/sys/net/ipv6/conf/en*' 2>/dev/null | grep -v stable_secret | sort
 }
 back() { state >"$W/now"; cmp -s "$W/before" "$W/now" || { diff "$W/before" "$W/now" | cut -c1-600 >>"$W/out"; return 1; }; }
@@ -160,17 +178,17 @@ t "  the journal is for root alone" modes
 quiet_second() {
 	local mon before after
 	tree >"$W/tree1"
-	ip netns exec $A ip monitor all >"$W/monitor" 2>&1 &
+	nsenter -t $A -n ip monitor all >"$W/monitor" 2>&1 &
 	mon=$!
 	pids+=($mon)
 	sleep 0.5
 	rc 0 apply --yes && says 'nothing to do' || { kill $mon; return 1; }
 	sleep 0.3
 	before=$(wc -c <"$W/monitor")
-	ip -n $A link set $M alias seen	# proves that the monitor sees
+	aip link set $M alias seen	# proves that the monitor sees
 	sleep 0.3
 	after=$(wc -c <"$W/monitor")
-	ip -n $A link set $M alias ""
+	aip link set $M alias ""
 	kill $mon
 	wait $mon 2>/dev/null
 	tree >"$W/tree2"
@@ -184,15 +202,15 @@ t "  host.json went with it" test ! -e "$R/run/dsprep/host.json"
 t "undo again: nothing, 0" rc 0 undo
 make_node; fresh; state >"$W/before"
 down_before() {
-	ip -n $A link set $R0 down
-	ip -n $A link set $R1 down
+	aip link set $R0 down
+	aip link set $R1 down
 	state >"$W/b2"
-	rc 0 apply --yes && [ "$(ip -n $A -6 addr show dev $R0 scope link)" = "" ] && rc 0 undo
+	rc 0 apply --yes && [ "$(aip -6 addr show dev $R0 scope link)" = "" ] && rc 0 undo
 	local r=$?
 	state >"$W/now"
 	cmp -s "$W/b2" "$W/now" || r=1
-	ip -n $A link set $R0 up
-	ip -n $A link set $R1 up
+	aip link set $R0 up
+	aip link set $R1 up
 	settled
 	return $r
 }
@@ -200,7 +218,7 @@ t "rails that were down go down again; up, they made no link-local address" down
 make_node; fresh; state >"$W/before"
 
 terminal() { # terminal ANSWER WANTED: apply on a pseudo terminal
-	python3 - "$1" "$2" ip netns exec $A "$D" -c "$W/conf" --root "$R" apply >"$W/out" 2>&1 <<'PY'
+	python3 - "$1" "$2" nsenter -t $A -n "$D" -c "$W/conf" --root "$R" apply >"$W/out" 2>&1 <<'PY'
 import os, pty, sys, select
 answer, want, argv = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
 pid, fd = pty.fork()
@@ -267,8 +285,8 @@ write_conf 1
 restored() { # an apply that only restores belongs to the one that it restores
 	fresh
 	rc 0 apply --yes || return 1
-	ip -n $A link set $R0 mtu 1500
-	ip -n $A addr del 10.200.1.1/24 dev $R1
+	aip link set $R0 mtu 1500
+	aip addr del 10.200.1.1/24 dev $R1
 	rm "$R/run/dsprep/host.json"
 	rc 0 apply --yes && [ "$(ls "$R/var/lib/dsprep/journal")" = 1 ] && rc 0 undo
 }
@@ -277,17 +295,17 @@ t "  all is as before" back
 replug() { # the interface goes and comes back under the same name
 	fresh
 	rc 0 apply --yes || return 1
-	ip -n $A link del $R0
-	ip -n $A link add $R0 type veth peer name $R0 netns $P
+	aip link del $R0
+	aip link add $R0 type veth peer name $R0 netns $P
 	a sysctl -qw net.ipv6.conf.$R0.accept_dad=0 net.ipv6.conf.$R0.dad_transmits=0
-	ip -n $P link set $R0 up
-	ip -n $A link set $R0 up
+	pip link set $R0 up
+	aip link set $R0 up
 	settled
 	state >"$W/b2"
 	rc 0 apply --yes && [ "$(ls "$R/var/lib/dsprep/journal")" = 1 ] || return 1
 	rc 0 undo || return 1
 	a cat /proc/sys/net/ipv4/conf/$R0/arp_ignore /proc/sys/net/ipv4/conf/$R1/arp_ignore | tr -d '\n' | grep -q 00 || return 1
-	[ "$(ip -n $A -4 addr show dev $R0)$(ip -n $A -4 addr show dev $R1)" = "" ] && [ "$(cat "$W/out" | grep -c 'gone with its interface')" -gt 3 ]
+	[ "$(aip -4 addr show dev $R0)$(aip -4 addr show dev $R1)" = "" ] && [ "$(cat "$W/out" | grep -c 'gone with its interface')" -gt 3 ]
 }
 t "a replugged interface is prepared again, and one undo takes back both" replug
 make_node; fresh; state >"$W/before"
@@ -295,7 +313,8 @@ make_node; fresh; state >"$W/before"
 # ------------------------------------------------------------------ other boots and namespaces
 other_boot() {
 	echo 11111111-2222-3333-4444-555555555555 >"$W/boot_id"
-	a unshare -m sh -c "mount --bind $W/boot_id /proc/sys/kernel/random/boot_id && exec $D -c $W/conf --root $R $*" >"$W/out" 2>&1 </dev/null
+	# /proc alone is made private: in a chroot / need not be a mount point.
+	a unshare -m --propagation unchanged sh -c "mount --make-rprivate /proc && mount --bind $W/boot_id /proc/sys/kernel/random/boot_id && exec $D -c $W/conf --root $R $*" >"$W/out" 2>&1 </dev/null
 }
 void_records() {
 	rc 0 apply --yes || return 1
@@ -308,7 +327,7 @@ t "network records of another boot are void; the report file is not" void_record
 make_node; fresh; state >"$W/before"
 power_cut() { # in the middle of an apply, then another boot: the kernel forgot the network, the report stayed
 	write_conf 20
-	ip netns exec $A "$D" -c "$W/conf" --root "$R" apply --yes </dev/null >"$W/out" 2>&1 &
+	nsenter -t $A -n "$D" -c "$W/conf" --root "$R" apply --yes </dev/null >"$W/out" 2>&1 &
 	local p=$!
 	pids+=($p)
 	watching "$W/out"
@@ -323,10 +342,8 @@ t "a power cut amid an apply: the next boot's apply starts afresh" power_cut
 make_node; fresh; state >"$W/before"
 other_ns() {
 	rc 0 apply --yes || return 1
-	ip netns add $O
-	ip netns exec $O "$D" -c "$W/conf" --root "$R" undo >"$W/out" 2>&1
+	unshare --net "$D" -c "$W/conf" --root "$R" undo >"$W/out" 2>&1
 	local r=$?
-	ip netns del $O
 	[ $r = 1 ] && says 'network namespace' && says 'journal/1/log' && rc 0 undo
 }
 t "a journal of another network namespace is refused by name" other_ns
@@ -336,20 +353,20 @@ t "  and undone in its own" back
 foreign_change() {
 	fresh
 	rc 0 apply --yes || return 1
-	ip -n $A link set $R0 mtu 4000
+	aip link set $R0 mtu 4000
 	a sysctl -qw net.ipv4.conf.$R1.arp_announce=1
 	rc 1 undo && says "mtu 9000 on $R0.*LEFT" && says "arp_announce = 2 on $R1.*LEFT" &&
-		[ "$(ip -n $A -j link show $R0 | jq -r '.[0].mtu')" = 4000 ] && [ "$(a cat /proc/sys/net/ipv4/conf/$R1/arp_announce)" = 1 ] &&
-		[ "$(ip -n $A -4 addr show dev $R0)" = "" ] && rc 0 undo
+		aip -o link show $R0 | grep -q "mtu 4000 " && [ "$(a cat /proc/sys/net/ipv4/conf/$R1/arp_announce)" = 1 ] &&
+		[ "$(aip -4 addr show dev $R0)" = "" ] && rc 0 undo
 }
 t "undo leaves and names what somebody else changed, and does the rest" foreign_change
-ip -n $A link set $R0 mtu 1500
+aip link set $R0 mtu 1500
 a sysctl -qw net.ipv4.conf.$R1.arp_announce=0
 t "  nothing else is left" back
 already() {
 	fresh
 	rc 0 apply --yes || return 1
-	ip -n $A addr del 10.200.0.1/24 dev $R0
+	aip addr del 10.200.0.1/24 dev $R0
 	a sysctl -qw net.ipv4.conf.$R0.arp_ignore=0
 	rm "$R/run/dsprep/host.json"
 	rc 0 undo
@@ -368,31 +385,31 @@ t "  all else is as before" back
 # ------------------------------------------------------------------ what could not be put back is not taken away
 beyond() {
 	fresh
-	ip -n $A addr add 10.99.0.1/24 dev $R0
-	ip -n $A route add 10.97.0.0/16 nexthop via 10.99.0.2 dev $R0 nexthop via 192.0.2.2 dev $M
+	aip addr add 10.99.0.1/24 dev $R0
+	aip route add 10.97.0.0/16 nexthop via 10.99.0.2 dev $R0 nexthop via 192.0.2.2 dev $M
 	state >"$W/b2"
 	rc 1 apply --yes && says '10.97.0.0/16' && says 'ip route del' || return 1
 	state >"$W/now"
 	cmp -s "$W/b2" "$W/now"
 }
 t "a route that undo could not restore: refused by name, all put back" beyond
-ip -n $A route del 10.97.0.0/16
+aip route del 10.97.0.0/16
 with_routes() {
-	ip -n $A route add 10.97.0.0/16 via 10.99.0.2 metric 50
+	aip route add 10.97.0.0/16 via 10.99.0.2 metric 50
 	state >"$W/b2"
-	rc 0 apply --yes && [ -z "$(ip -n $A route show 10.97.0.0/16)" ] && rc 0 undo || return 1
+	rc 0 apply --yes && [ -z "$(aip route show 10.97.0.0/16)" ] && rc 0 undo || return 1
 	state >"$W/now"
 	cmp -s "$W/b2" "$W/now"
 }
 t "routes that went with an address come back with it" with_routes
-ip -n $A addr del 10.99.0.1/24 dev $R0
-ip -n $A route flush 10.97.0.0/16
+aip addr del 10.99.0.1/24 dev $R0
+aip route flush 10.97.0.0/16
 
 # ------------------------------------------------------------------ signals, management, locks
 sig() { # sig NAME: sent while it watches
 	fresh
 	write_conf 20
-	ip netns exec $A "$D" -c "$W/conf" --root "$R" apply --yes </dev/null >"$W/out" 2>&1 &
+	nsenter -t $A -n "$D" -c "$W/conf" --root "$R" apply --yes </dev/null >"$W/out" 2>&1 &
 	local p=$! r
 	pids+=($p)
 	watching "$W/out"
@@ -405,7 +422,7 @@ for s in INT TERM HUP; do t "SIG$s while it watches: reverted, 4" sig $s; done
 lose() { # lose SECONDS DO UNDO: management damaged for so long while it watches; sets r
 	fresh
 	write_conf "${4:-20}"
-	ip netns exec $A "$D" -c "$W/conf" --root "$R" apply --yes </dev/null >"$W/out" 2>&1 &
+	nsenter -t $A -n "$D" -c "$W/conf" --root "$R" apply --yes </dev/null >"$W/out" 2>&1 &
 	local p=$!
 	pids+=($p)
 	watching "$W/out"
@@ -415,10 +432,10 @@ lose() { # lose SECONDS DO UNDO: management damaged for so long while it watches
 	r=$?
 	[ "$1" != ever ] || eval "$3"
 }
-carrier() { lose ever "ip -n $P link set $M down" "ip -n $P link set $M up" && [ $r = 4 ] && says 'carrier gone' && back; }
-address() { lose ever "ip -n $A addr del 192.0.2.1/24 dev $M" "ip -n $A addr add 192.0.2.1/24 dev $M; ip -n $A route add default via 192.0.2.2" && [ $r = 4 ] && says 'address 192.0.2.1 gone' && back; }
-route() { lose ever "ip -n $A route del default" "ip -n $A route add default via 192.0.2.2" && [ $r = 4 ] && says 'route 0.0.0.0/0 gone' && back; }
-blink() { lose 1 "ip -n $A route del default" "ip -n $A route add default via 192.0.2.2" 4 && [ $r = 0 ] && rc 0 undo && back; }
+carrier() { lose ever "pip link set $M down" "pip link set $M up" && [ $r = 4 ] && says 'carrier gone' && back; }
+address() { lose ever "aip addr del 192.0.2.1/24 dev $M" "aip addr add 192.0.2.1/24 dev $M; aip route add default via 192.0.2.2" && [ $r = 4 ] && says 'address 192.0.2.1 gone' && back; }
+route() { lose ever "aip route del default" "aip route add default via 192.0.2.2" && [ $r = 4 ] && says 'route 0.0.0.0/0 gone' && back; }
+blink() { lose 1 "aip route del default" "aip route add default via 192.0.2.2" 4 && [ $r = 0 ] && rc 0 undo && back; }
 t "management loses its carrier: reverted, 4" carrier
 t "management loses its address: reverted, 4" address
 t "management loses its route: reverted, 4" route
@@ -426,7 +443,7 @@ t "a loss of one second is survived" blink
 two_at_once() {
 	fresh
 	write_conf 5
-	ip netns exec $A "$D" -c "$W/conf" --root "$R" apply --yes </dev/null >"$W/first" 2>&1 &
+	nsenter -t $A -n "$D" -c "$W/conf" --root "$R" apply --yes </dev/null >"$W/first" 2>&1 &
 	local p=$! r1
 	pids+=($p)
 	watching "$W/first"
@@ -498,7 +515,7 @@ random_kills() {
 	fresh
 	local i p n=0
 	for i in $(seq 20); do
-		ip netns exec $A "$D" -q -c "$W/conf" --root "$R" apply --yes </dev/null >"$W/out" 2>&1 &
+		nsenter -t $A -n "$D" -q -c "$W/conf" --root "$R" apply --yes </dev/null >"$W/out" 2>&1 &
 		p=$!
 		pids+=($p)
 		sleep "0.0$((RANDOM % 10))$((RANDOM % 10))"
