@@ -74,7 +74,7 @@ $(ENG_O): $(B)/%.o: %.c
 	$(Q)$(CC) $(ENG_CF) $(CFLAGS) $(SANF) -c $< -o $@
 # Vector files name their instruction set in the file name; they run only where it exists, and are
 # empty for other processors.
-X86 := $(findstring x86_64,$(shell $(CC) -dumpmachine))
+X86 := $(findstring x86_64,$(shell $(CC) -dumpmachine 2>/dev/null))
 $(KERN_O): ISA = $(if $(X86),$(if $(findstring _avx2,$<),-mavx2 -mfma -mf16c))
 $(KERN_O): $(B)/%.o: %.c
 	$(call say,CC,$<)
@@ -134,7 +134,7 @@ DEP_RUN   := iproute2 iputils-ping nftables curl procps util-linux ca-certificat
 DEP_TEST  := libcunit1-dev python3-minimal python3 mandoc
 DEP_LINT  := clang clang-format clang-tidy libclang-rt-dev git
 
-.PHONY: all deps deps-lint demo check lint fuzz bench man install uninstall clean help unit tests-build
+.PHONY: all deps deps-lint demo check lint fuzz fuzzers bench man install uninstall clean help unit tests-build
 deps: ## install what building and testing need (lists it first)
 	@tests/deps.sh install '$(DEPS)' '$(DESTDIR)' $(DEP_BUILD) $(DEP_RUN) $(DEP_TEST)
 deps-lint:
@@ -150,9 +150,11 @@ check: deps ## run the tests (as root: all of them; otherwise what needs no root
 	@$(AS_CALLER) $(MAKE) -s --no-print-directory B=$(B) all tests-build
 	@B=$(B) tests/check.sh $(SUITES)
 lint: deps-lint ## formatting, static checks, man pages
-	@B=$(B) tests/lint.sh
-fuzz: deps-lint $(FUZZERS) ## run every fuzz target for FUZZ_S seconds on its corpus
-	@B=$(B) FUZZ_S=$(FUZZ_S) tests/fuzz.sh
+	@$(AS_CALLER) env B=$(B) tests/lint.sh
+fuzz: deps-lint ## run every fuzz target for FUZZ_S seconds on its corpus
+	@$(AS_CALLER) $(MAKE) -s --no-print-directory B=$(B) fuzzers
+	@$(AS_CALLER) env B=$(B) FUZZ_S=$(FUZZ_S) tests/fuzz.sh
+fuzzers: $(FUZZERS)
 bench: $(BENCHES) all ## measure; prints ratios of one run on this machine
 	@B=$(B) tests/bench.sh
 MAN8 := $(wildcard man/*.8)

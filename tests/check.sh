@@ -40,7 +40,7 @@ while read -r name cmd; do
 	why=""
 	if [ $rc = 77 ] && [ $((p + f + s)) = 0 ]; then
 		s=1
-		why="skip $name: $(tail -n 1 "$out/log" "$out/err" 2>/dev/null | grep -v '^==>' | tail -n 1)"
+		why="skip $name: $(cat "$out/err" "$out/log" | grep . | tail -n 1)"
 	elif [ $rc != 0 ] && [ "$f" = 0 ] && [ $rc != 77 ]; then
 		f=1
 		why="not ok $name: exit status $rc$([ $rc = 124 ] && echo ' (time limit)')"

@@ -18,12 +18,12 @@ if [ "$deps" = no ] || [ -n "$destdir" ] || [ "$(id -u)" != 0 ] || ! command -v 
 	exit 1
 fi
 echo "installing:$missing"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
 apt-get update -qq
 # Services of packages must not start on this machine because of us.
-DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/tmp/dsprep-deps.$$ 2>&1 || {
-	tail -n 20 /tmp/dsprep-deps.$$ >&2
-	rm -f /tmp/dsprep-deps.$$
+DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >"$log" 2>&1 || {
+	tail -n 20 "$log" >&2
 	exit 1
 }
-rm -f /tmp/dsprep-deps.$$
 echo "installed"

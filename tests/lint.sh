@@ -4,6 +4,8 @@ set -u
 cd "$(dirname "$0")/.." || exit 2
 B=${B:-build}
 bad=0
+tidy=$(mktemp) || exit 2
+trap 'rm -f "$tidy"' EXIT
 say() { printf '  %-7s %s\n' "$1" "$2"; }
 
 # Sources of the product, tests and tools, as git knows them (or as they lie here, in a tarball).
@@ -22,12 +24,11 @@ say TIDY "product sources"
 # One flag per line where clang-tidy (and clangd) look for it: no shell takes quotes away on the way.
 make -s --no-print-directory compile_flags.txt
 printf '%s\n' "${c[@]}" | grep -E '^(sysprep|engine|kernels)/.*\.c$' |
-	xargs -r -P "$(nproc)" -n 1 clang-tidy --quiet 2>/dev/null >"/tmp/tidy.$$"
-if grep -qE '(warning|error):' "/tmp/tidy.$$"; then
-	cat "/tmp/tidy.$$"
+	xargs -r -P "$(nproc)" -n 1 clang-tidy --quiet 2>/dev/null >"$tidy"
+if grep -qE '(warning|error):' "$tidy"; then
+	cat "$tidy"
 	bad=1
 fi
-rm -f "/tmp/tidy.$$"
 
 say MAN "$(ls man 2>/dev/null | tr "\n" " ")"
 make -s --no-print-directory man || bad=1
