@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "caps.h"
 #include "cmd.h"
@@ -39,8 +40,10 @@ int main(int argc, char **argv)
 	/* A journal that got descriptor 2 would be written into by every message. */
 	if (ds_hold_std_fds(&err) != 0)
 		return prep_fail(&err);
-	/* Nothing here, and no library below, is to be steered from outside the command line. */
+	/* Nothing here, and no library below, is to be steered from outside the command line. Without
+	 * capabilities root is an owner like any other, and could lock itself out by an odd umask. */
 	clearenv();
+	umask(077);
 	/* Reading, parsing and planning need no power; apply raises one capability at a time. */
 	if (prep_caps_begin(&err) != 0)
 		return prep_fail(&err);
