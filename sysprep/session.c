@@ -24,15 +24,20 @@ int prep_session_signal(void)
 	return got_signal;
 }
 
-/* Also where a caller left one ignored: an apply must be stoppable, and must stop cleanly. A
+/* Also where a caller left one ignored or blocked: an apply must be stoppable, and must stop cleanly. A
  * reader that goes away must not kill us between intent and record either. */
 static void catch_signals(void)
 {
 	static const int signals[] = { SIGHUP, SIGINT, SIGTERM };
 	struct sigaction sa = { .sa_handler = on_signal };
+	sigset_t ours;
 	got_signal = 0;
-	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
+	sigemptyset(&ours);
+	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++) {
 		sigaction(signals[i], &sa, NULL);
+		sigaddset(&ours, signals[i]);
+	}
+	sigprocmask(SIG_UNBLOCK, &ours, NULL);
 	sa.sa_handler = SIG_IGN;
 	sigaction(SIGPIPE, &sa, NULL);
 }
