@@ -519,6 +519,12 @@ int prep_journal_create(struct prep_journals *all, struct prep_journal *j, struc
 	*j = (struct prep_journal){ .id = all->last_id + 1, .dir_fd = -1, .fd = -1 };
 	snprintf(name, sizeof(name), "%u", j->id);
 	snprintf(j->path, sizeof(j->path), "%s/%u/log", PREP_JOURNAL_DIR, j->id);
+	if (all->last_id >= PREP_JOURNAL_ID_MAX) {
+		ds_err_set(err, DS_ERR_HOST, 0, j->path, "number an apply");
+		ds_err_why(err, "a directory has the last number there is, %u", all->last_id);
+		return ds_err_fix(err, "move it away if it is no journal: %s/%u", PREP_JOURNAL_DIR,
+				  all->last_id);
+	}
 	if (mkdirat(all->dir_fd, name, 0700) != 0 || fsync(all->dir_fd) != 0)
 		return ds_err_set(err, DS_ERR_HOST, errno, j->path, "make the directory of");
 	all->last_id = j->id;

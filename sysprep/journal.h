@@ -32,6 +32,7 @@
 #define PREP_JOURNAL_BYTES_MAX	(4 * 1024 * 1024) /* of one log */
 #define PREP_JOURNAL_OPS_MAX	4096		  /* in one journal */
 #define PREP_JOURNAL_SEGS_MAX	256
+#define PREP_JOURNAL_ID_MAX	999999999 /* of an apply; nine digits */
 
 /* One operation as the log tells it. */
 struct prep_jop {

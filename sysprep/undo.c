@@ -25,7 +25,7 @@ void prep_back_fini(struct prep_back *b)
 
 /* ------------------------------- one step ------------------------------- */
 
-static const char *outcome_text(enum prep_undone how)
+static const char *outcome_text(const struct prep_op *op, enum prep_undone how)
 {
 	switch (how) {
 	case PREP_UNDONE_RESTORED:
@@ -33,7 +33,7 @@ static const char *outcome_text(enum prep_undone how)
 	case PREP_UNDONE_ALREADY:
 		return "already as before";
 	case PREP_UNDONE_GONE:
-		return "gone with its interface";
+		return op->kind == PREP_OP_HOST_REPORT ? "gone already" : "gone with its interface";
 	case PREP_UNDONE_VOID:
 		return "of another boot, forgotten by the kernel";
 	case PREP_UNDONE_LEFT:
@@ -51,7 +51,7 @@ static void tell(struct prep_back *b, const struct prep_journal *j, const struct
 	char text[160];
 	struct ds_json w;
 	prep_op_text(op, text, sizeof(text));
-	ds_buf_printf(&b->text, "  %s: %s%s%s%s\n", text, outcome_text(how),
+	ds_buf_printf(&b->text, "  %s: %s%s%s%s\n", text, outcome_text(op, how),
 		      why != NULL ? " (" : "", why != NULL ? why : "", why != NULL ? ")" : "");
 	if (b->json.len > 0)
 		ds_buf_putc(&b->json, ',');
@@ -329,7 +329,7 @@ static int parse_id(const char *text, unsigned int *id)
 	char *end;
 	errno = 0;
 	unsigned long v = strtoul(text, &end, 10);
-	if (text[0] < '1' || text[0] > '9' || *end != '\0' || errno != 0 || v > 999999999)
+	if (text[0] < '1' || text[0] > '9' || *end != '\0' || errno != 0 || v > PREP_JOURNAL_ID_MAX)
 		return prep_usage("\"%.40s\" is no number of an apply", text);
 	*id = (unsigned int)v;
 	return 0;
