@@ -28,7 +28,7 @@ static bool watched_addr(const struct prep_watch *w, const struct prep_addr *a)
 
 static bool watched_route(const struct prep_watch *w, const struct prep_route *r)
 {
-	return r->oif == w->link.ifindex && r->family == AF_INET && r->table == RT_TABLE_MAIN;
+	return r->oif == w->link.ifindex && r->table == RT_TABLE_MAIN;
 }
 
 static bool same_addr(const struct prep_addr *a, const struct prep_addr *b)
@@ -102,8 +102,9 @@ static bool route_gone(struct prep_watch *w, const struct prep_host *h)
 			found = same_route(&w->route[i], &h->route[k]);
 		if (found)
 			continue;
-		char text[INET_ADDRSTRLEN];
-		inet_ntop(AF_INET, &w->route[i].dst, text, sizeof(text));
+		char text[INET_ADDRSTRLEN] = "::";
+		if (w->route[i].family == AF_INET)
+			inet_ntop(AF_INET, &w->route[i].dst, text, sizeof(text));
 		snprintf(w->gone, sizeof(w->gone), "route %s/%u", text, w->route[i].dst_len);
 		return true;
 	}
@@ -127,11 +128,15 @@ static bool is_gone(struct prep_watch *w, const struct prep_host *h)
 bool prep_watch_look(struct prep_watch *w)
 {
 	struct prep_host h;
-	struct ds_err err;
-	if (prep_host_read(w->access, &h, &err) != 0)
-		return false;
-	bool gone = is_gone(w, &h);
-	prep_host_fini(&h);
+	struct ds_err err = { 0 };
+	bool gone = true;
+	if (prep_host_read(w->access, &h, &err) == 0) {
+		gone = is_gone(w, &h);
+		prep_host_fini(&h);
+	} else {
+		snprintf(w->gone, sizeof(w->gone), "all sight of it (%.40s: %.80s)", err.what,
+			 err.why);
+	}
 	int64_t now = prep_now_ms();
 	if (!gone)
 		w->gone_since_ms = 0;
