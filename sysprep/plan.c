@@ -19,6 +19,8 @@
 #include "json.h"
 #include "ops.h"
 
+#define IPV6_MIN_MTU 1280 /* RFC 8200, section 5 */
+
 /* ----------------------------- refusals ----------------------------- */
 
 /* A conflict between config and host: names file and line, or the default that applied. */
@@ -360,6 +362,13 @@ static int check_rail(const struct prep_conf *c, const struct prep_host *h,
 		return refuse(c, c->line_mtu, "mtu", err,
 			      "mtu = %" PRId64 " bytes, but %s takes at most %u", c->mtu, l->name,
 			      l->max_mtu);
+	/* With its MTU IPv6 would come, with sysctls and an address that this plan cannot know. */
+	if (l->mtu < IPV6_MIN_MTU && l->sysctl[PREP_SC_ADDR_GEN_MODE] < 0) {
+		ds_err_set(err, DS_ERR_USAGE, 0, l->name, "plan");
+		ds_err_why(err, "its mtu is %u, so small that the kernel keeps IPv6 off it",
+			   l->mtu);
+		return ds_err_fix(err, "ip link set %s mtu 1500", l->name);
+	}
 	for (uint32_t i = 0; i < h->n_route; i++) {
 		if (h->route[i].dst_len != 0 || h->route[i].oif != l->ifindex)
 			continue;
