@@ -9,6 +9,7 @@
 
 #include "cmd.h"
 #include "doctor.h"
+#include "json.h"
 
 /* A config is welcome, not needed: its absence is fine unless it was named on the command line. */
 static int take_config(const struct prep_opts *o, struct prep_run *r, bool *have,
@@ -87,10 +88,35 @@ int cmd_doctor(struct prep_opts *o, int argc, char **argv)
 
 /* ----------------------------- explain ----------------------------- */
 
-static int explain(const struct prep_check *c)
+static void explain_json(const struct prep_check *c, const char *severity, struct ds_buf *out)
+{
+	struct ds_json j;
+	ds_json_init(&j, out, 2);
+	ds_json_object(&j);
+	ds_json_kint(&j, "format", 1);
+	ds_json_kstr(&j, "id", c->id);
+	ds_json_kstr(&j, "severity", severity);
+	ds_json_kstr(&j, "meaning", c->meaning);
+	ds_json_kstr(&j, "cure", c->cure);
+	ds_json_key(&j, "reads");
+	ds_json_array(&j);
+	for (size_t i = 0; c->reads[i] != NULL; i++)
+		ds_json_str(&j, c->reads[i]);
+	ds_json_end(&j);
+	ds_json_kbool(&j, "matters", c->matters);
+	ds_json_kstr(&j, "source", c->source);
+	ds_json_end(&j);
+	ds_buf_putc(out, '\n');
+}
+
+static int explain(const struct prep_opts *o, const struct prep_check *c)
 {
 	static const char *const words[] = { "info", "warning", "error", "critical" };
 	struct ds_buf out = { 0 };
+	if (o->json) {
+		explain_json(c, words[c->severity], &out);
+		return prep_out(&out);
+	}
 	ds_buf_printf(&out, "%s (%s)\n%s\n%s\nreads:", c->id, words[c->severity], c->meaning,
 		      c->cure);
 	for (size_t i = 0; c->reads[i] != NULL; i++)
@@ -112,7 +138,7 @@ int cmd_explain(struct prep_opts *o, int argc, char **argv)
 		return prep_usage("explain takes one check id");
 	for (size_t i = 0; i < n; i++)
 		if (strcmp(argv[optind], checks[i].id) == 0)
-			return explain(&checks[i]);
+			return explain(o, &checks[i]);
 	struct ds_buf ids = { 0 };
 	for (size_t i = 0; i < n; i++)
 		ds_buf_printf(&ids, "%s%s", i > 0 ? ", " : "", checks[i].id);

@@ -63,5 +63,9 @@ for args in "" "nosuch" "--nosuch plan" "plan --nosuch" "plan extra" "-z" "docto
 done
 for id in $(sed -n 's/^check //p' "$W/names"); do
 	if "$B/dsprep" explain "$id" | grep -q "^source: ."; then echo "ok explain $id"; else echo "not ok explain $id"; bad=1; fi
+	command -v python3 >/dev/null || { echo "skip explain $id in JSON: python3 is not installed"; continue; }
+	if "$B/dsprep" -j explain "$id" | python3 -c 'import json, sys
+d = json.load(sys.stdin)
+assert d["format"] == 1 and d["id"] == sys.argv[1] and d["source"] and d["reads"]' "$id"; then echo "ok explain $id in JSON"; else echo "not ok explain $id in JSON"; bad=1; fi
 done
 exit $bad
