@@ -27,6 +27,19 @@ struct kho_facts {
 	char why[160]; /* of KHO_UNKNOWN */
 };
 
+/* The kernel's own reading (kstrtobool): a letter or two decide; other words change nothing. */
+static enum kho kho_word(const char *word)
+{
+	int first = tolower((unsigned char)word[0]), second = 0;
+	if (first == 'o')
+		second = tolower((unsigned char)word[1]);
+	if (first != '\0' && (strchr("yt1", first) != NULL || second == 'n'))
+		return KHO_ON;
+	if (first != '\0' && (strchr("nf0", first) != NULL || second == 'f'))
+		return KHO_OFF;
+	return KHO_UNKNOWN;
+}
+
 /* What command line and kernel config say about KHO; the command line wins. */
 static void kho_configured(struct prep_access *a, struct kho_facts *f)
 {
@@ -35,13 +48,11 @@ static void kho_configured(struct prep_access *a, struct kho_facts *f)
 	f->configured = KHO_UNKNOWN;
 	if (prep_read(a, "/proc/cmdline", &text) == 0 &&
 	    prep_kt_cmdline(text.data, text.len, "kho", value, sizeof(value))) {
-		static const char *const off[] = { "off", "0", "n", "no", "false" };
-		f->configured = KHO_ON;
-		for (size_t i = 0; i < sizeof(off) / sizeof(off[0]); i++)
-			if (strcmp(value, off[i]) == 0)
-				f->configured = KHO_OFF;
-		snprintf(f->value, sizeof(f->value), "kho=%s", value);
-		snprintf(f->from, sizeof(f->from), "proc/cmdline");
+		f->configured = kho_word(value);
+		if (f->configured != KHO_UNKNOWN) {
+			snprintf(f->value, sizeof(f->value), "kho=%s", value);
+			snprintf(f->from, sizeof(f->from), "proc/cmdline");
+		}
 	}
 	int rc = prep_read_line(a, "/proc/sys/kernel/osrelease", release, sizeof(release));
 	if (rc == 0 && (release[0] == '\0' || strchr(release, '/') != NULL))
