@@ -3,7 +3,7 @@
  * watching that the management interface stays.
  *
  * The life of an apply: lock; put back what a killed apply left; observe; plan; ask; begin a
- * journal; for each step intent, act, done, verify, verified; watch; commit. Whatever goes wrong
+ * journal; for each step intent, act, done, verify, verified; watch; verify all again; commit. Whatever goes wrong
  * before the commit, a signal included, walks the journal back at once. After a kill the next
  * dsprep finds a journal that was begun and not committed, and does the same.
  */
@@ -89,10 +89,11 @@ static int recover(struct apply *ap, struct ds_err *err)
 /* The address that the kernel makes may be another one each time; that it goes is the same step. */
 static bool same_step(const struct prep_op *a, const struct prep_op *b)
 {
+	if (a->kind != b->kind || a->family != b->family || strcmp(a->ifname, b->ifname) != 0)
+		return false;
 	if (b->kind == PREP_OP_ADDR_DEL && b->family == AF_INET6)
-		return strcmp(a->ifname, b->ifname) == 0;
-	return a->kind == b->kind && strcmp(a->ifname, b->ifname) == 0 && a->value == b->value &&
-	       a->family == b->family && a->prefix == b->prefix &&
+		return true;
+	return a->value == b->value && a->prefix == b->prefix &&
 	       memcmp(&a->addr, &b->addr, sizeof(a->addr)) == 0 &&
 	       (a->kind != PREP_OP_SYSCTL || a->sysctl == b->sysctl);
 }
@@ -247,13 +248,22 @@ static int settle(struct apply *ap, struct ds_err *err)
 	return check_stop(ap, err);
 }
 
+/* While we watched, another manager may have set the rails back; that must not pass for applied. */
+static int verify_all(struct apply *ap, struct ds_err *err)
+{
+	for (int i = 0; i < ap->plan.n_op; i++)
+		if (prep_op_verify(&ap->x, &ap->plan.op[i], err) != 0)
+			return -1;
+	return 0;
+}
+
 /* All that can fail; on failure the caller walks back. */
 static int carry_out(struct apply *ap, struct ds_err *err)
 {
 	if (run_steps(ap, err) != 0)
 		return -1;
 	prep_test_point("settle");
-	if (settle(ap, err) != 0)
+	if (settle(ap, err) != 0 || verify_all(ap, err) != 0)
 		return -1;
 	prep_test_point("commit");
 	if (prep_journal_commit(ap->j, err) != 0)

@@ -310,6 +310,23 @@ replug() { # the interface goes and comes back under the same name
 t "a replugged interface is prepared again, and one undo takes back both" replug
 make_node; fresh; state >"$W/before"
 
+not_held() { # the standing apply touched the interface, but removed no address of the kernel's
+	fresh
+	a sysctl -qw net.ipv6.conf.$R0.addr_gen_mode=1
+	aip addr flush dev $R0 scope link
+	state >"$W/b2"
+	rc 0 apply --yes && says 'as 1' || return 1
+	a sysctl -qw net.ipv6.conf.$R0.addr_gen_mode=0 net.ipv6.conf.$R0.addr_gen_mode=1
+	rc 0 apply --yes && says 'remove fe80' && says 'as 2' && rc 0 undo && rc 0 undo || return 1
+	aip addr flush dev $R0 scope link
+	state >"$W/now"
+	cmp -s "$W/b2" "$W/now"
+}
+t "an apply with a step that the standing one lacks is an apply of its own" not_held
+make_node
+fresh
+state >"$W/before"
+
 # ------------------------------------------------------------------ other boots and namespaces
 other_boot() {
 	echo 11111111-2222-3333-4444-555555555555 >"$W/boot_id"
@@ -419,6 +436,32 @@ sig() { # sig NAME: sent while it watches
 	[ $r = 4 ] && says "SIG$1" && back && [ ! -e "$R/run/dsprep/host.json" ] && rc 0 undo && says 'nothing to undo'
 }
 for s in INT TERM HUP; do t "SIG$s while it watches: reverted, 4" sig $s; done
+blocked() { # started by a program that blocks the signal
+	fresh
+	write_conf 20
+	nsenter -t $A -n python3 -c 'import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+os.execv(sys.argv[1], sys.argv[1:])' "$D" -c "$W/conf" --root "$R" apply --yes </dev/null >"$W/out" 2>&1 &
+	local p=$!
+	pids+=($p)
+	watching "$W/out"
+	kill -TERM $p
+	wait $p
+	[ $? = 4 ] && says SIGTERM && back
+}
+t "SIGTERM though the caller blocked it: reverted, 4" blocked
+set_back() { # another manager takes the address away while it watches
+	fresh
+	write_conf 2
+	nsenter -t $A -n "$D" -c "$W/conf" --root "$R" apply --yes </dev/null >"$W/out" 2>&1 &
+	local p=$!
+	pids+=($p)
+	watching "$W/out"
+	aip addr del 10.200.1.1/24 dev $R1
+	wait $p
+	[ $? = 1 ] && says 'verify: add 10.200.1.1/24' && says 'not there' && back && rc 0 undo && says 'nothing to undo'
+}
+t "a step set back by somebody else while it watches: named, all put back, 1" set_back
 lose() { # lose SECONDS DO UNDO: management damaged for so long while it watches; sets r
 	fresh
 	write_conf "${4:-20}"
@@ -440,6 +483,15 @@ t "management loses its carrier: reverted, 4" carrier
 t "management loses its address: reverted, 4" address
 t "management loses its route: reverted, 4" route
 t "a loss of one second is survived" blink
+route6() {
+	aip addr add 2001:db8::1/64 dev $M nodad
+	aip -6 route add default via 2001:db8::2 dev $M
+	lose ever "aip -6 route del default" : && [ $r = 4 ] && says 'route ::/0 gone'
+	local rc=$?
+	aip addr del 2001:db8::1/64 dev $M
+	[ $rc = 0 ] && back
+}
+t "management loses its IPv6 default route: reverted, 4" route6
 two_at_once() {
 	fresh
 	write_conf 5
@@ -509,6 +561,19 @@ t "run/dsprep belongs to somebody else: refused" hostile "mkdir -p $R/run/dsprep
 t "host.json is a symlink: refused, all put back" hostile "mkdir -p $R/run/dsprep; ln -s $W/elsewhere/x $R/run/dsprep/host.json"
 t "host.json is a FIFO: refused, all put back" hostile "mkdir -p $R/run/dsprep; mkfifo $R/run/dsprep/host.json"
 t "the lock is a FIFO: refused" hostile "mkdir -p $R/run/dsprep; mkfifo -m 600 $R/run/dsprep/lock"
+
+odd_umask() {
+	fresh
+	(umask 0777; rc 0 apply --yes) && rc 0 plan && (umask 0277; rc 0 undo) && back
+}
+t "an umask that shuts out everybody: apply, plan and undo as ever" odd_umask
+last_number() { # the next number would be one that nobody reads
+	fresh
+	mkdir -p "$R/var/lib/dsprep/journal/999999999"
+	chmod 700 "$R/var/lib/dsprep" "$R/var/lib/dsprep/journal" "$R/var/lib/dsprep/journal/999999999"
+	rc 1 apply --yes && says 999999999 && back
+}
+t "a directory of the last number in the journal: refused by name, nothing done" last_number
 
 # ------------------------------------------------------------------ kills at random instants
 random_kills() {
