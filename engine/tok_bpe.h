@@ -9,13 +9,15 @@
 
 #include "err.h"
 
+struct tok_merge {
+	uint32_t left, right; /* UINT32_MAX, UINT32_MAX = free slot */
+	uint32_t rank;	      /* lower joins first */
+	uint32_t id;	      /* what the pair becomes */
+};
+
 /* Merges as a hash table from a pair of ids; immutable once filled. Zero it to start. */
 struct tok_bpe {
-	struct tok_merge {
-		uint32_t left, right; /* UINT32_MAX, UINT32_MAX = free slot */
-		uint32_t rank;	      /* lower joins first */
-		uint32_t id;	      /* what the pair becomes */
-	} * slot;
+	struct tok_merge *slot;
 	size_t mask; /* slots - 1 */
 };
 
@@ -25,13 +27,16 @@ void tok_bpe_fini(struct tok_bpe *b);
 /** tok_bpe_add() - one merge of the @n announced. Return: 0; -1 when the pair is there already. */
 int tok_bpe_add(struct tok_bpe *b, uint32_t left, uint32_t right, uint32_t rank, uint32_t id);
 
+/* A pair that could join, in the order of joining. */
+struct tok_cand {
+	uint32_t rank, at, left, right;
+};
+
 /* Memory of one encoder, reused from piece to piece. Zero it to start; owner only. */
 struct tok_bpe_work {
 	uint32_t *id; /* in: symbols of the piece; out: what is left of them */
 	uint32_t *prev, *next;
-	struct tok_cand {
-		uint32_t rank, at, left, right;
-	} * heap;
+	struct tok_cand *heap;
 	size_t n_heap, cap;
 };
 

@@ -324,7 +324,7 @@ static void mark_seen(struct tp_peer *p, uint64_t seq)
 	/* Bits below seen_low are cleared as it passes, ready for numbers one turn later. */
 	for (bit = p->seen_low % (2 * TP_WINDOW_SEQS); (p->seen[bit / 8] >> (bit % 8) & 1) != 0;
 	     bit = p->seen_low % (2 * TP_WINDOW_SEQS)) {
-		p->seen[bit / 8] &= (uint8_t) ~(1u << (bit % 8));
+		p->seen[bit / 8] &= (uint8_t)(0xffu ^ 1u << (bit % 8));
 		p->seen_low++;
 	}
 }
