@@ -4,7 +4,9 @@
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "checks.h"
@@ -156,13 +158,23 @@ void prep_check_kho(struct prep_doctor *d, const struct prep_check *check)
 #define MEMLOCK_CRITICAL_BYTES (8ull << 20) /* what systemd and Docker give by default */
 #define MEMLOCK_WARNING_BYTES  (1ull << 30)
 
+#define DROP_INS_MAX 64
+
 struct memlock {
 	struct prep_doctor *d;
 	const struct prep_check *check;
 	unsigned int n_engine;
 	bool have_unit, have_limit; /* unit file seen; it sets the limit */
 	uint64_t limit;
-	char dir[64], from[96];
+	char from[96];
+	/* Drop-ins by name; of one name the strongest directory's counts. */
+	const char *dir; /* being listed */
+	size_t n_drop_in;
+	struct {
+		char name[NAME_MAX + 1];
+		const char *dir;
+	} drop_in[DROP_INS_MAX];
+	bool too_many;
 };
 
 static void judge_limit(struct prep_doctor *d, const struct prep_check *check, const char *subject,
@@ -227,32 +239,53 @@ static void take_unit(struct memlock *m, const char *path)
 	ds_buf_fini(&text);
 }
 
-static int take_drop_in(const char *name, void *arg)
+static int keep_drop_in(const char *name, void *arg)
 {
 	struct memlock *m = arg;
-	char path[192];
-	size_t len = strlen(name);
-	if (len < 6 || strcmp(name + len - 5, ".conf") != 0 || len > 64)
+	size_t len = strlen(name), i = 0;
+	if (len < 6 || len > NAME_MAX || strcmp(name + len - 5, ".conf") != 0)
 		return 0;
-	snprintf(path, sizeof(path), "%s/dsengine.service.d/%s", m->dir, name);
-	take_unit(m, path);
+	while (i < m->n_drop_in && strcmp(m->drop_in[i].name, name) != 0)
+		i++;
+	if (i == DROP_INS_MAX) {
+		m->too_many = true;
+		return 0;
+	}
+	strcpy(m->drop_in[i].name, name);
+	m->drop_in[i].dir = m->dir;
+	m->n_drop_in += i == m->n_drop_in;
 	return 0;
 }
 
-/* The unit file of the first directory that has one, then drop-ins, weakest directory first. */
+/* The name comes first in the element. */
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(a, b);
+}
+
+/*
+ * As systemd.unit(5) has it: the unit file of the strongest directory that has one; then the
+ * drop-ins of all directories in the order of their names alone.
+ */
 static void look_at_unit(struct memlock *m)
 {
 	static const char *const dirs[] = { "/usr/lib/systemd/system", "/lib/systemd/system",
 					    "/run/systemd/system", "/etc/systemd/system" };
-	char path[128];
+	char path[NAME_MAX + 64];
 	for (size_t i = 4; i-- > 0 && !m->have_unit;) {
 		snprintf(path, sizeof(path), "%s/dsengine.service", dirs[i]);
 		take_unit(m, path);
 	}
 	for (size_t i = 0; i < 4; i++) {
-		snprintf(m->dir, sizeof(m->dir), "%s", dirs[i]);
+		m->dir = dirs[i];
 		snprintf(path, sizeof(path), "%s/dsengine.service.d", dirs[i]);
-		(void)prep_list(m->d->access, path, take_drop_in, m);
+		(void)prep_list(m->d->access, path, keep_drop_in, m);
+	}
+	qsort(m->drop_in, m->n_drop_in, sizeof(m->drop_in[0]), by_name);
+	for (size_t i = 0; i < m->n_drop_in; i++) {
+		snprintf(path, sizeof(path), "%s/dsengine.service.d/%s", m->drop_in[i].dir,
+			 m->drop_in[i].name);
+		take_unit(m, path);
 	}
 }
 
@@ -277,7 +310,10 @@ void prep_check_memlock(struct prep_doctor *d, const struct prep_check *check)
 	if (m.n_engine > 0)
 		return;
 	look_at_unit(&m);
-	if (m.have_limit)
+	if (m.too_many)
+		prep_say(d, check, PREP_V_UNDETERMINED, "node",
+			 "dsengine.service has more than %d drop-ins", DROP_INS_MAX);
+	else if (m.have_limit)
 		judge_limit(d, check, "dsengine.service", m.limit, "LimitMEMLOCK", m.from);
 	else
 		prep_say(d, check, PREP_V_UNDETERMINED, "node", "%s%s",

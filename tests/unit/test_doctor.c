@@ -276,6 +276,15 @@ static void test_memlock(void)
 	run_tree(&d, "link m0 up");
 	CU_ASSERT_EQUAL(verdict(&d, "memlock-low", NULL)->kind, PREP_V_PASS);
 	end_run(&d);
+	/* The name decides the order, whatever the directory; an equal name in /etc takes its place. */
+	put("usr/lib/systemd/system/dsengine.service.d/z.conf", "[Service]\nLimitMEMLOCK=8M\n");
+	run_tree(&d, "link m0 up");
+	CU_ASSERT_EQUAL(verdict(&d, "memlock-low", NULL)->kind, PREP_V_FINDING);
+	end_run(&d);
+	put("etc/systemd/system/dsengine.service.d/z.conf", "");
+	run_tree(&d, "link m0 up");
+	CU_ASSERT_EQUAL(verdict(&d, "memlock-low", NULL)->kind, PREP_V_PASS);
+	end_run(&d);
 	tree_end();
 	tree_begin();
 	put("proc/77/comm", "dsengine\n");
