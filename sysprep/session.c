@@ -24,8 +24,11 @@ int prep_session_signal(void)
 	return got_signal;
 }
 
-/* Also where a caller left one ignored or blocked: an apply must be stoppable, and must stop cleanly. A
- * reader that goes away must not kill us between intent and record either. */
+/*
+ * Also where a caller left one ignored or blocked: an apply must be stoppable, and must stop
+ * cleanly. A reader that goes away, or a limit on file sizes, must not kill us between intent and
+ * record either: the write fails, and that is handled.
+ */
 static void catch_signals(void)
 {
 	static const int signals[] = { SIGHUP, SIGINT, SIGTERM };
@@ -40,6 +43,7 @@ static void catch_signals(void)
 	sigprocmask(SIG_UNBLOCK, &ours, NULL);
 	sa.sa_handler = SIG_IGN;
 	sigaction(SIGPIPE, &sa, NULL);
+	sigaction(SIGXFSZ, &sa, NULL);
 }
 
 static int held(pid_t holder)

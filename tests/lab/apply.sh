@@ -567,6 +567,15 @@ odd_umask() {
 	(umask 0777; rc 0 apply --yes) && rc 0 plan && (umask 0277; rc 0 undo) && back
 }
 t "an umask that shuts out everybody: apply, plan and undo as ever" odd_umask
+file_limit() { # the journal cannot grow beyond it
+	fresh
+	(
+		ulimit -f 1
+		a "$D" -q -c "$W/conf" --root "$R" apply --yes </dev/null >/dev/null 2>&1
+	)
+	[ $? = 1 ] && back && rc 0 undo && back
+}
+t "a limit on the size of files: put back at once, 1" file_limit
 last_number() { # the next number would be one that nobody reads
 	fresh
 	mkdir -p "$R/var/lib/dsprep/journal/999999999"
