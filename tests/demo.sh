@@ -43,7 +43,12 @@ clean_up() {
 	rm -rf "$RUN"
 }
 trap clean_up EXIT
-trap 'echo; echo "demo: interrupted, removing what it made" >&2; exit 130' INT TERM HUP PIPE
+interrupted() { # nothing to standard output: its reader may be what went away, and the signal would come again
+	trap '' INT TERM HUP PIPE
+	printf '\ndemo: interrupted, removing what it made\n' >&2
+	exit 130
+}
+trap interrupted INT TERM HUP PIPE
 
 # ------------------------------------------------------------------ 1. two nodes
 make_nodes() {
