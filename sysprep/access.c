@@ -71,6 +71,11 @@ int prep_access_short(const struct prep_access *a)
 	return a->short_of;
 }
 
+void prep_access_forget(struct prep_access *a)
+{
+	a->short_of = 0;
+}
+
 /* Passes @rc on, and remembers it if it says nothing about the host. */
 static int note(struct prep_access *a, int rc)
 {

@@ -49,6 +49,8 @@ int prep_link_target(struct prep_access *a, const char *path, char *buf, size_t 
  * So whoever concludes from what he read asks this once at the end. Return: 0; the first errno.
  */
 int prep_access_short(const struct prep_access *a);
+/** prep_access_forget() - forget such failures: for one who reads everything anew, as a watch does. */
+void prep_access_forget(struct prep_access *a);
 
 /** prep_root_fd() - directory descriptor of the root ("/" without --root); a view. For writers. */
 int prep_root_fd(const struct prep_access *a);

@@ -130,6 +130,8 @@ bool prep_watch_look(struct prep_watch *w)
 	struct prep_host h;
 	struct ds_err err = { 0 };
 	bool gone = true;
+	/* One look that failed must not make all later ones fail. */
+	prep_access_forget(w->access);
 	if (prep_host_read(w->access, &h, &err) == 0) {
 		gone = is_gone(w, &h);
 		prep_host_fini(&h);
