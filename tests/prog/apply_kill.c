@@ -413,11 +413,15 @@ static bool test(bool (*fn)(void), const char *text)
 	return ok;
 }
 
-/* A network namespace, and a /sys that shows it. Return: whether we may. */
+/*
+ * A network namespace, and a /sys that shows it. What is mounted on /sys must not spread: either /sys is a mount
+ * to be made private, or / is; in a chroot / need not be one. Return: whether we may.
+ */
 static bool isolate(void)
 {
 	return geteuid() == 0 && unshare(CLONE_NEWNET | CLONE_NEWNS) == 0 &&
-	       mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+	       (mount("", "/sys", NULL, MS_REC | MS_PRIVATE, NULL) == 0 ||
+		mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0) &&
 	       mount("sysfs", "/sys", "sysfs", 0, NULL) == 0;
 }
 
