@@ -50,6 +50,7 @@ void health_lend(struct health *h, struct tp *tp)
 		h->has_last = false;
 	} else if (h->tp != NULL) {
 		tp_health(h->tp, &h->last);
+		h->last_ms = now_ms();
 		h->has_last = true;
 	}
 	h->tp = tp;
@@ -130,18 +131,15 @@ static void put_ranks(struct ds_json *j, const struct health *h, const struct tp
 	ds_json_end(j);
 }
 
-/* The path to blame: of a lost rank the one that went last, else the first that is not ok. */
+/* The path to blame: of a lost rank the one that spoke last, else the first that is not ok. */
 static const struct tp_path_health *worst_path(const struct tp_peer_health *p)
 {
-	const struct tp_path_health *worst = NULL;
-	for (uint32_t i = 0; i < p->n_path; i++) {
-		const struct tp_path_health *q = &p->path[i];
-		if (q->state == TP_PATH_OK)
-			continue;
-		if (worst == NULL || (p->lost && q->since_ms < worst->since_ms))
-			worst = q;
-	}
-	return worst;
+	if (p->lost && p->last_path < p->n_path && p->path[p->last_path].state != TP_PATH_OK)
+		return &p->path[p->last_path];
+	for (uint32_t i = 0; i < p->n_path; i++)
+		if (p->path[i].state != TP_PATH_OK)
+			return &p->path[i];
+	return NULL;
 }
 
 static void put_culprit(struct ds_json *j, const struct health *h, const struct tp_health *t)
@@ -189,6 +187,16 @@ static const char *status_word(const struct health *h, const struct tp_health *t
 	return t != NULL && t->degraded ? "degraded" : "ok";
 }
 
+/* The group that failed, as old as it is by now. */
+static void recall(const struct health *h, struct tp_health *out)
+{
+	int64_t age = now_ms() - h->last_ms;
+	*out = h->last;
+	for (uint32_t i = 0; i < out->n_peer; i++)
+		for (uint32_t k = 0; k < out->peer[i].n_path; k++)
+			out->peer[i].path[k].since_ms += age;
+}
+
 unsigned int health_put(struct health *h, bool word_only, struct ds_buf *out)
 {
 	struct ds_json j;
@@ -199,7 +207,8 @@ unsigned int health_put(struct health *h, bool word_only, struct ds_buf *out)
 		tp_health(h->tp, &now);
 		t = &now;
 	} else if (h->has_last) {
-		t = &h->last;
+		recall(h, &now);
+		t = &now;
 	}
 	const char *word = status_word(h, t);
 	bool good = strcmp(word, "ok") == 0 || strcmp(word, "degraded") == 0;

@@ -29,6 +29,7 @@ struct health {
 	uint32_t world, epoch;
 	struct tp *tp;	       /* lent; NULL while there is no group */
 	struct tp_health last; /* of the group that failed, kept until the next one stands */
+	int64_t last_ms;       /* CLOCK_MONOTONIC when it was taken */
 	bool has_last;
 	char why[512];	  /* of LOADING and FAILED, in words; "" = nothing to add */
 	int64_t since_ms; /* CLOCK_MONOTONIC of the last change of status */

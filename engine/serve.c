@@ -213,10 +213,19 @@ static int load_weights(struct serve *s, struct ds_err *err)
 }
 
 /*
- * Attempts until the group stands. A missing rank is waited for; a refusal (another model, another
- * secret) before the first group is a mistake that somebody has to mend, so it ends the process.
- * Return: 0; 1 told to stop; -1.
+ * Whether another attempt may go better. What cannot be had before the first group (another model
+ * on the other side, an address that is not ours) is a mistake that somebody has to mend. Once a
+ * group stood, the same is a state of the host that passes: dsprep takes addresses away and gives
+ * them back, descriptors and memory run short for a while, and the weights are worth the wait.
  */
+static bool may_pass(enum ds_err_kind kind, bool first, int refused)
+{
+	if (kind == DS_ERR_PEER)
+		return !first || refused < REFUSED_MAX;
+	return !first && (kind == DS_ERR_HOST || kind == DS_ERR_NOMEM || kind == DS_ERR_PERM);
+}
+
+/* Attempts until the group stands. Return: 0; 1 told to stop; -1. */
 static int form(struct serve *s, bool first, bool (*stop)(const struct serve *), struct ds_err *err)
 {
 	int refused = 0;
@@ -233,7 +242,7 @@ static int form(struct serve *s, bool first, bool (*stop)(const struct serve *),
 		snprintf(said, sizeof(said), "%s", err->why);
 		if (err->kind == DS_ERR_TIMEOUT)
 			continue;
-		if (err->kind != DS_ERR_PEER || (first && ++refused == REFUSED_MAX))
+		if (!may_pass(err->kind, first, ++refused))
 			return -1;
 		pause_ms(500);
 	}
@@ -280,11 +289,9 @@ static int regroup(struct serve *s, struct ds_err *why)
 			return 0;
 		if (rc > 0)
 			return rc;
-		if (err.kind != DS_ERR_PEER) {
-			*why = err;
-			return -1;
-		}
 		*why = err;
+		if (err.kind != DS_ERR_PEER)
+			return -1;
 	}
 }
 

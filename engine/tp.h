@@ -125,6 +125,7 @@ struct tp_peer_health {
 	uint32_t rank;
 	bool lost;
 	uint32_t n_path;
+	uint32_t last_path; /* index of the one that its last frame came on */
 	struct tp_path_health path[TP_PATHS_MAX];
 };
 
@@ -134,7 +135,7 @@ struct tp_health {
 	struct tp_peer_health peer[TP_WORLD_MAX];
 	uint64_t sent
 		[TP_KINDS]; /* payload bytes that this rank handed in, per kind, once per peer */
-	bool degraded;	    /* a path is not ok, another one of the same peer is */
+	bool degraded;	    /* a path is not ok; the rank behind it may be */
 	bool failed;	    /* a rank is lost */
 	char culprit[128];  /* rank, path and last collective, in words; "" if none */
 	char last_call[48]; /* the last collective that was completed; "" if none was */

@@ -486,6 +486,7 @@ static void peer_health(const struct tp *tp, const struct tp_peer *p, struct tp_
 	uint32_t n_ok = 0;
 	h->rank = p->rank;
 	h->n_path = p->n_path;
+	h->last_path = p->last_path;
 	for (uint32_t i = 0; i < p->n_path; i++) {
 		const struct tp_path *pa = &p->path[i];
 		struct tp_path_health *ph = &h->path[i];
@@ -500,7 +501,7 @@ static void peer_health(const struct tp *tp, const struct tp_peer *p, struct tp_
 		n_ok += pa->state == TP_PATH_OK;
 	}
 	h->lost = p->gone || (n_ok == 0 && now - p->last_rx > (int64_t)tp->c.rank_lost_ms * 1000);
-	if (n_ok > 0 && n_ok < p->n_path)
+	if (n_ok < p->n_path)
 		out->degraded = true;
 	if (h->lost)
 		out->failed = true;

@@ -161,6 +161,7 @@ check "and answers as before, after a hang" cmp -s "$W/alone" "$W/group"
 # ---- nobody asks anything
 disown "${PID[1]}"
 kill_rank 1
+check "at once health is not ok any more, for no path is left" wait_for 'h["status"]' degraded 1
 check "a rank that goes while nothing runs is noticed" wait_for 'h["status"]' failed 3
 start 1
 check "and comes back" wait_for 'h["status"]' ok 10

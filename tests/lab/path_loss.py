@@ -185,6 +185,24 @@ def one(kind, rail, want, tries=3):
     return miss, noticed or 99, max(gaps, default=0), back or 99
 
 
+def without_address(ranks, want):
+    """The weights stay while a lost group's address is away: dsprep takes it and gives it back."""
+    ranks[1].kill()
+    ranks[1].wait()
+    on(0, "ip", "addr", "del", "10.200.0.1/24", "dev", RAIL[0])
+    tried = wait(lambda: "listen on 10.200.0.1" in log_of(0), 8)
+    time.sleep(1)
+    say(tried is not None and ranks[0].poll() is None, "rank 0 outlives its address", log_of(0)[-500:])
+    on(0, "ip", "addr", "add", "10.200.0.1/24", "dev", RAIL[0])
+    ranks[1] = start(1)
+    back = wait(lambda: health()["status"] == "ok", 10)
+    events = []
+    if back is not None:
+        answer(events)
+    say(back is not None and "".join(e[1] for e in events) == want, "with the address back the group forms again",
+        f"{health()}\n{log_of(0)[-500:]}")
+
+
 def main():
     subprocess.run(["cp", f"{BUILD}/dsengine", f"{RUN}/dsengine"], check=True)
     subprocess.run(["cp", "-r", "tests/fixtures/demo-model", f"{RUN}/model"], check=True)
@@ -215,6 +233,7 @@ def main():
         answer([])
         carried = [now - then for now, then in zip(tx_bytes(0), before)]
         say(min(carried) * 4 >= sum(carried), f"after all repairs both rails carry: {carried} bytes")
+        without_address(ranks, want)
     finally:
         for r in ranks:
             r.terminate()

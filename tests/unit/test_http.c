@@ -236,11 +236,13 @@ static void test_health(void)
 	/* What stays of a group that was lost. */
 	h.has_last = true;
 	h.last = (struct tp_health){ .failed = true, .n_peer = 1, .last_call = "reduce 7" };
-	h.last.peer[0] = (struct tp_peer_health){ .rank = 1, .lost = true, .n_path = 2 };
+	h.last.peer[0] =
+		(struct tp_peer_health){ .rank = 1, .lost = true, .n_path = 2, .last_path = 1 };
 	h.last.peer[0].path[0] =
 		(struct tp_path_health){ .name = "rail0", .state = TP_PATH_DOWN, .since_ms = 900 };
 	h.last.peer[0].path[1] =
-		(struct tp_path_health){ .name = "rail1", .state = TP_PATH_DOWN, .since_ms = 20 };
+		(struct tp_path_health){ .name = "rail1", .state = TP_PATH_DOWN, .since_ms = 900 };
+	h.last_ms = answer_now_ms() - 60000;
 	ds_err_set(&why, DS_ERR_PEER, 0, "rank 1", "keep the group together");
 	health_set(&h, HEALTH_FAILED, &why);
 	o = health_json(&h, 503);
@@ -250,7 +252,11 @@ static void test_health(void)
 	CU_ASSERT_TRUE(word_is(c, "path", "rail1")); /* the one that went last */
 	CU_ASSERT_TRUE(word_is(c, "collective", "reduce 7"));
 	CU_ASSERT_TRUE(json_is_integer(json_object_get(c, "since_ms")));
-	CU_ASSERT_TRUE(word_is(json_array_get(json_object_get(o, "ranks"), 1), "state", "lost"));
+	const json_t *lost = json_array_get(json_object_get(o, "ranks"), 1);
+	CU_ASSERT_TRUE(word_is(lost, "state", "lost"));
+	/* Down for 900 ms when it was lost, a minute ago. */
+	const json_t *path = json_array_get(json_object_get(lost, "paths"), 0);
+	CU_ASSERT_TRUE(json_integer_value(json_object_get(path, "since_ms")) >= 60900);
 	json_decref(o);
 	CU_ASSERT_EQUAL(health_put(&h, true, &b), 503);
 	CU_ASSERT_STRING_EQUAL(b.data, "{\"format\": 1, \"status\": \"failed\"}\n");
