@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -235,6 +236,7 @@ static void case_exchange(uint32_t world, uint32_t n_path)
 struct shared {
 	volatile int64_t at_ms;
 	volatile uint32_t flag, epoch;
+	atomic_uint done; /* ranks that have finished what comes before a death */
 };
 static struct shared *shared;
 
@@ -625,6 +627,17 @@ static void case_epoch(void)
 
 /* ---- loss ---------------------------------------------------------------------------------- */
 
+/*
+ * A death resets connections, and what lies in them is lost with it: whoever dies waits until the
+ * other one has everything.
+ */
+static void await_both(void)
+{
+	atomic_fetch_add(&shared->done, 1);
+	for (int i = 0; i < 10000 && atomic_load(&shared->done) < 2; i++)
+		usleep(1000);
+}
+
 static int rank_killed(uint32_t rank)
 {
 	struct ds_err err;
@@ -633,6 +646,7 @@ static int rank_killed(uint32_t rank)
 		return complain(rank, "open", &err);
 	if (exchange_many(tp, 10) != 0)
 		return 1;
+	await_both();
 	if (rank == 1) {
 		shared->at_ms = now_ms();
 		raise(SIGKILL);
@@ -671,6 +685,7 @@ static int rank_bereft(uint32_t rank)
 	if (exchange_many(tp, 10) != 0)
 		return 1;
 	tp_health(tp, &h);
+	await_both();
 	if (rank == 0)
 		raise(SIGKILL);
 	uint8_t buf[8];
@@ -692,6 +707,7 @@ static void case_bereft(void)
 {
 	make_conf(2, 2);
 	shared->flag = 0;
+	atomic_store(&shared->done, 0);
 	pid_t pid[2] = { start(rank_bereft, 0), start(rank_bereft, 1) };
 	int st = 0;
 	bool killed = waitpid(pid[0], &st, 0) == pid[0] && WIFSIGNALED(st) && await_flag(1, 6000);
@@ -704,6 +720,7 @@ static void case_killed(void)
 {
 	make_conf(2, 2);
 	shared->flag = 0;
+	atomic_store(&shared->done, 0);
 	pid_t pid[2] = { start(rank_killed, 0), start(rank_killed, 1) };
 	int st = 0;
 	bool killed = waitpid(pid[1], &st, 0) == pid[1] && WIFSIGNALED(st) && await_flag(1, 6000);
