@@ -47,7 +47,14 @@ objs = $(patsubst %.c,$(B)/%.o,$(1))
 BASE_O := $(call objs,$(wildcard sysprep/base/*.c))
 PREP_O := $(call objs,$(wildcard sysprep/*.c))
 ENG_O  := $(call objs,$(wildcard engine/*.c))
-KERN_O := $(call objs,$(wildcard kernels/*.c kernels/ref/*.c kernels/cpu/*.c))
+# Kernel sets of this processor: kernels/cpu/set.c, built once per set with what that set needs.
+ARCH   := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
+SETS   := scalar $(if $(filter x86_64,$(ARCH)),avx2 avx512) $(if $(filter aarch64,$(ARCH)),neon)
+ISA_avx2   := -mavx2 -mfma -mf16c
+ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mprefer-vector-width=512
+set_flags   = -DKERN_SET=$(1) -DKERN_SET_$(1) $(ISA_$(1))
+SET_O  := $(SETS:%=$(B)/kernels/cpu/set_%.o)
+KERN_O := $(call objs,$(wildcard kernels/*.c kernels/ref/*.c)) $(SET_O)
 UNIT_O := $(call objs,$(wildcard tests/unit/*.c))
 # Rooms as libraries of everything but main(): what tests, tools and fuzz targets link.
 PREP_L := $(filter-out $(B)/sysprep/main.o,$(PREP_O))
@@ -72,14 +79,14 @@ $(ENG_O): $(B)/%.o: %.c
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ENG_CF) $(CFLAGS) $(SANF) -c $< -o $@
-# Vector files name their instruction set in the file name; they run only where it exists, and are
-# empty for other processors.
-X86 := $(findstring x86_64,$(shell $(CC) -dumpmachine 2>/dev/null))
-$(KERN_O): ISA = $(if $(X86),$(if $(findstring _avx2,$<),-mavx2 -mfma -mf16c))
-$(KERN_O): $(B)/%.o: %.c
+$(filter-out $(SET_O),$(KERN_O)): $(B)/%.o: %.c
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(KERN_CF) $(ISA) $(CFLAGS) $(SANF) -c $< -o $@
+	$(Q)$(CC) $(KERN_CF) $(CFLAGS) $(SANF) -c $< -o $@
+$(SET_O): $(B)/kernels/cpu/set_%.o: kernels/cpu/set.c
+	$(call say,CC,$< $*)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(KERN_CF) $(call set_flags,$*) $(CFLAGS) $(SANF) -c $< -o $@
 $(UNIT_O): $(B)/%.o: %.c
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
@@ -104,17 +111,28 @@ $(PROGS) $(TOOLS) $(BENCHES): $(B)/%: %.c $(PREP_L) $(ENG_L) $(KERN_O) $(BASE_O)
 	$(call say,CCLD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(TEST_CF) $(CFLAGS) $(SANF) $(LINK) $(LDFLAGS) $(filter %.c %.o,$^) $(TEST_LIBS) -o $@
+# The kernel suites without libraries, for processors that are only emulated here:
+# make B=build/arm64 CC=aarch64-linux-gnu-gcc build/arm64/tests/cross/kern_tests
+$(B)/tests/cross/kern_tests: tests/cross/kern_tests.c $(addprefix tests/unit/test_kern_,math.c sets.c values.c) $(KERN_O) $(BASE_O)
+	$(call say,CCLD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(KERN_CF) -Itests/cross $(CFLAGS) $(SANF) $(LINK) $(LDFLAGS) $(filter %.c %.o,$^) -lm -o $@
 # The generator of the tiny model is shared by unit tests and this tool.
 $(B)/tests/tools/tiny_gen $(B)/tests/prog/worlds: $(B)/tests/unit/tiny_model.o
 # Fuzz targets are built whole by clang with the sanitizers; each links every room, as tests do.
-FUZZ_C := $(filter-out %/main.c,$(wildcard sysprep/base/*.c sysprep/*.c engine/*.c kernels/*.c kernels/ref/*.c kernels/cpu/*.c))
-FUZZ_O := $(patsubst %.c,$(B)/fuzz/obj/%.o,$(FUZZ_C))
+FUZZ_C := $(filter-out %/main.c,$(wildcard sysprep/base/*.c sysprep/*.c engine/*.c kernels/*.c kernels/ref/*.c))
+FUZZ_SET_O := $(SETS:%=$(B)/fuzz/obj/kernels/cpu/set_%.o)
+FUZZ_O := $(patsubst %.c,$(B)/fuzz/obj/%.o,$(FUZZ_C)) $(FUZZ_SET_O)
 FUZZ_SAN := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
-FUZZ_ISA = $(if $(X86),$(if $(findstring _avx2,$<),-mavx2 -mfma -mf16c))
-$(FUZZ_O): $(B)/fuzz/obj/%.o: %.c
+FUZZ_CC = $(CLANG) $(filter-out -fexcess-precision=standard,$(TEST_CF)) -w -O1 -g $(FUZZ_SAN)
+$(filter-out $(FUZZ_SET_O),$(FUZZ_O)): $(B)/fuzz/obj/%.o: %.c
 	$(call say,FUZZCC,$<)
 	@mkdir -p $(@D)
-	$(Q)$(CLANG) $(filter-out -fexcess-precision=standard,$(TEST_CF)) $(FUZZ_ISA) -w -O1 -g $(FUZZ_SAN) -c $< -o $@
+	$(Q)$(FUZZ_CC) -c $< -o $@
+$(FUZZ_SET_O): $(B)/fuzz/obj/kernels/cpu/set_%.o: kernels/cpu/set.c
+	$(call say,FUZZCC,$< $*)
+	@mkdir -p $(@D)
+	$(Q)$(FUZZ_CC) $(call set_flags,$*) -c $< -o $@
 $(FUZZERS): $(B)/fuzz/%: tests/fuzz/%.c $(FUZZ_O)
 	$(call say,FUZZLD,$@)
 	$(Q)$(CLANG) $(filter-out -fexcess-precision=standard,$(TEST_CF)) -w -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all $(filter %.c %.o,$^) -pthread $(TEST_LIBS) -o $@
@@ -132,11 +150,15 @@ DEP_BUILD := gcc libc6-dev make pkg-config libnl-3-dev libnl-route-3-dev libcap-
              libmicrohttpd-dev libpcre2-dev libssl-dev
 DEP_RUN   := iproute2 iputils-ping nftables curl procps util-linux ca-certificates
 DEP_TEST  := libcunit1-dev python3-minimal python3 mandoc
+# AArch64 on an emulated processor: tests/lab/arm64.sh.
+DEP_CROSS := $(if $(filter aarch64,$(ARCH)),,gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)
 DEP_LINT  := clang clang-format clang-tidy libclang-rt-dev git
 
-.PHONY: all deps deps-lint demo check lint fuzz fuzzers bench man install uninstall clean help unit tests-build
+.PHONY: all deps deps-check deps-lint demo check lint fuzz fuzzers bench man install uninstall clean help unit tests-build
 deps: ## install what building and testing need (lists it first)
 	@tests/deps.sh install '$(DEPS)' '$(DESTDIR)' $(DEP_BUILD) $(DEP_RUN) $(DEP_TEST)
+deps-check:
+	@tests/deps.sh install '$(DEPS)' '$(DESTDIR)' $(DEP_BUILD) $(DEP_RUN) $(DEP_TEST) $(DEP_CROSS)
 deps-lint:
 	@tests/deps.sh install '$(DEPS)' '$(DESTDIR)' $(DEP_BUILD) $(DEP_RUN) $(DEP_TEST) $(DEP_LINT)
 
@@ -146,7 +168,7 @@ AS_CALLER = tests/as-caller.sh
 demo: deps ## two nodes on this machine: prepare links, run the model over them, cut one, undo
 	@$(AS_CALLER) $(MAKE) -s --no-print-directory B=$(B) all tests-build
 	@B=$(B) tests/demo.sh
-check: deps ## run the tests (as root: all of them; otherwise what needs no root)
+check: deps-check ## run the tests (as root: all of them; otherwise what needs no root)
 	@$(AS_CALLER) $(MAKE) -s --no-print-directory B=$(B) all tests-build
 	@B=$(B) tests/check.sh $(SUITES)
 lint: deps-lint ## formatting, static checks, man pages

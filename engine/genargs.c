@@ -23,7 +23,7 @@ struct opt {
 	enum opt_kind kind;
 	size_t at;	      /* of the field in struct gen_args */
 	uint64_t min, max;    /* of OPT_UINT and OPT_REAL */
-	const char *words[4]; /* of OPT_TEXT: the values it may have; none = any */
+	const char *words[6]; /* of OPT_TEXT: the values it may have; none = any */
 };
 
 #define AT(field) offsetof(struct gen_args, field)
@@ -44,7 +44,7 @@ static const struct opt opts[] = {
 	{ "--numerics", "exact|native", "fp32, or the model's own arithmetic (native)", OPT_TEXT, AT(numerics), 0, 0, { "exact", "native" } },
 	{ "--leaves", "3|4", "class of the canonical sum (4; 3 at world 1 only)", OPT_UINT, AT(leaves), 3, 4, { 0 } },
 	{ "--prefill-chunk", "N", "most prompt tokens per run, 1 or more", OPT_UINT, AT(chunk), 1, UINT32_MAX, { 0 } },
-	{ "--kernels", "ref|avx2", "kernel set (the best here)", OPT_TEXT, AT(kernels), 0, 0, { "ref", "avx2" } },
+	{ "--kernels", "SET", "ref|scalar|avx2|avx512|neon (the best here)", OPT_TEXT, AT(kernels), 0, 0, { "ref", "scalar", "avx2", "avx512", "neon" } },
 	{ "--dump-logits", "FILE", "write fp32 [tokens, vocabulary]", OPT_TEXT, AT(dump_logits), 0, 0, { 0 } },
 	{ "--hash-layers", "FILE", "write a sha256 of the stream per position and layer", OPT_TEXT, AT(hash_layers), 0, 0, { 0 } },
 	{ "--json", NULL, "one JSON object on standard output", OPT_FLAG, AT(json), 0, 0, { 0 } },
@@ -115,7 +115,7 @@ static int set_text(const struct opt *o, const char *value, const char **out, st
 {
 	bool known = o->words[0] == NULL;
 
-	for (size_t i = 0; i < 4 && o->words[i] != NULL; i++)
+	for (size_t i = 0; i < sizeof(o->words) / sizeof(o->words[0]) && o->words[i] != NULL; i++)
 		known = known || strcmp(value, o->words[i]) == 0;
 	if (!known)
 		return bad_value(err, o, value);

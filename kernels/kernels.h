@@ -1,8 +1,8 @@
 /*
  * kernels.h - the operator contract between the engine and its arithmetic.
  *
- * A *set* is one implementation of all operations: "ref" (slow, obvious; defines the bits) or
- * "avx2" (the same bits, faster linears). kern_open() chooses. All sets of the CPU family give the
+ * A *set* is one implementation of all operations: "ref" (slow, obvious; defines the bits), or
+ * "scalar", "avx2", "avx512", "neon" (the same bits, faster). kern_open() chooses. All sets of the CPU family give the
  * same bits for the same input, at any row count and any number of threads: a row never depends on
  * its neighbours (row invariance).
  *
@@ -210,7 +210,7 @@ enum kern_quant {
 };
 
 struct kern_ops {
-	const char *name; /* "ref", "avx2" */
+	const char *name; /* "ref", "avx2", ... */
 
 	/**
 	 * weight_prepare() - lay a stored matrix out for this set. Copies; @m may go afterwards.

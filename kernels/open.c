@@ -28,18 +28,32 @@ static bool runs_avx2(void)
 	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
 	       __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
+
+static bool runs_avx512(void)
+{
+	return runs_avx2() && __builtin_cpu_supports("avx512f") &&
+	       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+	       __builtin_cpu_supports("avx512dq");
+}
 #endif
 
-/* Best first. */
+/* Best first. The reference is last: it is there to define the bits, not to be fast. */
+#if defined(__x86_64__)
+#define HERE(X) X(avx512, runs_avx512) X(avx2, runs_avx2)
+#elif defined(__aarch64__)
+#define HERE(X) X(neon, runs_always)
+#else
+#define HERE(X)
+#endif
+#define SETS(X) HERE(X) X(scalar, runs_always) X(ref, runs_always)
+
+#define ROW(set, runs_here)  { &kern_##set##_ops, runs_here },
+#define NAME(set, runs_here) #set,
+
 static const struct {
 	const struct kern_ops *ops;
 	bool (*runs)(void);
-} sets[] = {
-#if defined(__x86_64__)
-	{ &kern_avx2_ops, runs_avx2 },
-#endif
-	{ &kern_ref_ops, runs_always },
-};
+} sets[] = { SETS(ROW) };
 
 #define N_SETS (sizeof(sets) / sizeof(sets[0]))
 
@@ -68,13 +82,7 @@ const struct kern_ops *kern_open(const char *name, struct ds_err *err)
 
 const char *const *kern_sets(void)
 {
-	static const char *const names[] = {
-#if defined(__x86_64__)
-		"avx2",
-#endif
-		"ref",
-		NULL,
-	};
+	static const char *const names[] = { SETS(NAME) NULL };
 
 	return names;
 }

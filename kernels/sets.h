@@ -8,6 +8,8 @@
 #include "kernels.h"
 
 extern const struct kern_ops kern_ref_ops;
-extern const struct kern_ops kern_avx2_ops; /* x86-64 */
+extern const struct kern_ops kern_scalar_ops;
+extern const struct kern_ops kern_avx2_ops, kern_avx512_ops; /* x86-64 */
+extern const struct kern_ops kern_neon_ops;		     /* AArch64 */
 
 #endif
