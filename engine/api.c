@@ -295,6 +295,7 @@ int api_request_parse(const char *text, size_t len, struct api_request *out, str
 void api_request_fini(struct api_request *r)
 {
 	json_decref(r->body);
+	json_decref(r->echo);
 	for (uint32_t i = 0; i < r->n_stop; i++)
 		free(r->stop[i]);
 	memset(r, 0, sizeof(*r));

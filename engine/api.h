@@ -24,6 +24,7 @@
 /* A chat/completions request after its checks. */
 struct api_request {
 	json_t *body; /* owned, NULL once chat_encode() has read messages and reasoning knobs */
+	json_t *echo; /* owned: what /v1/responses repeats (api_responses_echo()); else NULL */
 	bool stream, include_usage;
 	struct sample_params sample;
 	uint32_t max_tokens; /* 0 = the server's default */
