@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "forward.h"
+#include "profile.h"
 #include "step.h"
 
 /* ------------------------------------------------------------------ opening */
@@ -90,6 +91,11 @@ static int open_parts(struct eng *e, const struct eng_open_args *a, struct ds_er
 			return -1;
 	if ((e->ops = kern_open(a->kernels, err)) == NULL)
 		return -1;
+	if (a->profile) {
+		if ((e->ctx.profile = kern_profile_open(e->ops, err)) == NULL)
+			return -1;
+		e->ops = kern_profile_ops(e->ctx.profile);
+	}
 	if (threads > 1 && (e->ctx.pool = kern_pool_open(threads, err)) == NULL)
 		return -1;
 	if (c->n_engram > 0 && engram_open(c, &e->engram, err) != 0)
@@ -143,8 +149,17 @@ void eng_close(struct eng *e)
 		engram_close(&e->engram);
 	if (e->ctx.pool != NULL)
 		kern_pool_close(e->ctx.pool);
+	kern_profile_close(e->ctx.profile);
 	free(e->digests);
 	free(e);
+}
+
+void eng_profile(struct eng *e, const char *title, double wall_ms, void *f)
+{
+	if (e->ctx.profile == NULL)
+		return;
+	kern_profile_print(e->ctx.profile, title, wall_ms, e->ctx.pool, f);
+	kern_profile_reset(e->ctx.profile);
 }
 
 void eng_set_tp(struct eng *e, struct tp *tp)

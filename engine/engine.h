@@ -22,6 +22,7 @@ struct eng_open_args {
 	uint32_t max_ctx;	/* positions per sequence; 0 = the model's */
 	uint32_t prefill_chunk; /* most prompt tokens per run; 0 = the engine's own limit */
 	struct tp *tp;		/* borrowed; NULL at world 1 */
+	bool profile;		/* measure every operation: eng_profile() */
 };
 
 /** eng_open() - load this rank's weights. Returns owned (eng_close()); NULL names file, tensor, reason. */
@@ -76,6 +77,12 @@ struct eng_stats {
 void eng_stats(const struct eng *e, struct eng_stats *s);
 /** eng_stats_all() - of all ranks, [world]; rank 0 only (asks the others). */
 int eng_stats_all(struct eng *e, struct eng_stats *s, struct ds_err *err);
+
+/**
+ * eng_profile() - print what the operations of this rank took since the last call or eng_open(), under
+ * @title, to @f (a FILE); @wall_ms: of everything. Without eng_open_args.profile it does nothing.
+ */
+void eng_profile(struct eng *e, const char *title, double wall_ms, void *f);
 
 const struct eng_conf *eng_model(const struct eng *e);
 

@@ -47,6 +47,7 @@ static const struct opt opts[] = {
 	{ "--kernels", "SET", "ref|scalar|avx2|avx512|neon (the best here)", OPT_TEXT, AT(kernels), 0, 0, { "ref", "scalar", "avx2", "avx512", "neon" } },
 	{ "--dump-logits", "FILE", "write fp32 [tokens, vocabulary]", OPT_TEXT, AT(dump_logits), 0, 0, { 0 } },
 	{ "--hash-layers", "FILE", "write a sha256 of the stream per position and layer", OPT_TEXT, AT(hash_layers), 0, 0, { 0 } },
+	{ "--profile", NULL, "print where rank 0's time goes, by operation, on standard error", OPT_FLAG, AT(profile), 0, 0, { 0 } },
 	{ "--json", NULL, "one JSON object on standard output", OPT_FLAG, AT(json), 0, 0, { 0 } },
 	{ "--user", "NAME|UID", "started as root: who to become", OPT_TEXT, AT(user), 0, 0, { 0 } },
 	{ "--help", NULL, "print this list", OPT_FLAG, AT(help), 0, 0, { 0 } },

@@ -12,7 +12,7 @@ struct gen_args {
 	const char *force_ids, *numerics, *kernels, *dump_logits, *hash_layers, *user;
 	uint64_t world, n, leaves, chunk, seed;
 	double temperature;
-	bool json, help, has_seed;
+	bool json, profile, help, has_seed;
 	/* from the strings above */
 	enum kern_numerics mode;
 	struct tok_ids ids, force; /* of --prompt-ids and --force-ids; owned: gen_args_fini() */

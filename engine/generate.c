@@ -348,11 +348,13 @@ static int generate(struct gen *g, struct ds_err *err)
 		return -1;
 	if (eng_run(g->eng, g->ids.id, (uint32_t)g->ids.n, g->row, err) != 0)
 		return -1;
+	g->prefill_us = now_us() - start;
+	eng_profile(g->eng, "prefill", (double)g->prefill_us / 1000, stderr);
 	prefilled = now_us();
-	g->prefill_us = prefilled - start;
 	if (decode(g, err) != 0)
 		return -1;
 	g->decode_us = now_us() - prefilled;
+	eng_profile(g->eng, "decode", (double)g->decode_us / 1000, stderr);
 	if (close_output(&g->logits, g->a.dump_logits, err) != 0)
 		return -1;
 	if (g->hashes != NULL && eng_hash_layers(g->eng, NULL, err) != 0)
@@ -379,6 +381,7 @@ static struct eng_open_args rank_args(const struct gen *g, uint32_t rank)
 		.n_threads = cpus > (long)world ? (uint32_t)(cpus / world) : 1,
 		.max_ctx = (uint32_t)g->ids.n + token_count(g) - 1,
 		.prefill_chunk = (uint32_t)g->a.chunk,
+		.profile = g->a.profile && rank == 0,
 	};
 }
 

@@ -139,6 +139,22 @@ def equal_bits():
           three[0] != four[0] and three[2]["tokens"] == four[2]["tokens"])
 
 
+def profile():
+    """The table's rows are operations; what they took, and what lies between them, is the whole."""
+    for world in (1, 2):
+        plain = dump(HELLO["ids"], "-n", 4, "--world", world)
+        r = run("--prompt-ids", ids(HELLO["ids"]), "-n", 4, "--world", world, "--profile", "--dump-logits", tmp + "/logits")
+        said = r.stderr.decode(errors="replace")
+        tables = re.findall(r"^(prefill|decode), kernels (\w+): ([0-9.]+) ms;.*\n(?:operation .*\n)((?:.* [0-9.]+%.*\n)+)", said, re.M)
+        good = [t[0] for t in tables] == ["prefill", "decode"] and open(tmp + "/logits", "rb").read() == plain[0]
+        for _, _, wall, rows in tables:
+            rows = re.findall(r"^(\S.*?\S)  +(?:(\d+) +)?([0-9.]+) +([0-9.]+)%", rows, re.M)
+            names = [row[0] for row in rows]
+            good = good and {"attention", "experts", "linear fp8", "norm", "hyper predict", "between them"} <= set(names)
+            good = good and abs(sum(float(row[2]) for row in rows) - float(wall)) < 0.02 * len(rows)
+        check("--profile at world %d: every millisecond has a place, the logits are the same" % world, good, said)
+
+
 def forced_and_sampled():
     g = golden[8]
     given = g["fp32"]["ids"][:5] + [config.get("eos_token_id", 1), 7]
@@ -382,7 +398,7 @@ def ends():
 
 
 try:
-    for part in (golden_ids, equal_bits, forced_and_sampled, prompts, accounting, damage, refusals, descriptors, ends):
+    for part in (golden_ids, equal_bits, profile, forced_and_sampled, prompts, accounting, damage, refusals, descriptors, ends):
         try:
             part()
         except Exception as e:                             # a check that could not run has failed
