@@ -47,7 +47,8 @@ enum kern_numerics {
 struct kern_ctx {
 	enum kern_numerics numerics;
 	struct kern_pool *pool; /* threads of this rank; NULL = the calling thread alone */
-	struct kern_profile *profile; /* of the measuring set (profile.h); others do not look at it */
+	struct kern_profile
+		*profile; /* of the measuring set (profile.h); others do not look at it */
 };
 
 /** kern_pool_open() - @n_threads workers including the caller, 1..256. Returns owned; NULL with @err. */

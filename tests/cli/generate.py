@@ -3,6 +3,7 @@
 Prints a line per check, "ok NAME" or "not ok NAME", and ends with status 1 if one failed. Every run
 has a time limit; everything it writes lies in one temporary directory that is removed at the end.
 """
+import re
 import json, os, shutil, signal, struct, subprocess, sys, tempfile, time
 
 PROG = os.path.join(os.environ.get("B", "build"), "dsengine")
