@@ -1,5 +1,5 @@
 /*
- * answer.c - one chat answer between the owner thread and an HTTP thread.
+ * answer.c - one answer between the owner thread and an HTTP thread.
  */
 #include "answer.h"
 
@@ -23,14 +23,25 @@ static void job_fail(struct sched_job *job, const struct ds_err *err)
 	answer_fail((struct answer *)job, err);
 }
 
+static void choice_fini(struct api_choice *c)
+{
+	for (uint32_t i = 0; i < c->n_call; i++) {
+		ds_buf_fini(&c->call[i].name);
+		ds_buf_fini(&c->call[i].args);
+	}
+	free(c->call);
+	ds_buf_fini(&c->reasoning);
+	ds_buf_fini(&c->content);
+	json_decref(c->logprobs);
+}
+
 static void job_free(struct sched_job *job)
 {
 	struct answer *a = (struct answer *)job;
 	api_request_fini(&a->req);
 	chat_prompt_fini(&a->prompt);
 	ds_buf_fini(&a->stop.held);
-	ds_buf_fini(&a->reasoning);
-	ds_buf_fini(&a->content);
+	choice_fini(&a->choice);
 	ds_buf_fini(&a->out);
 	if (a->fd >= 0)
 		close(a->fd);
@@ -40,8 +51,9 @@ static void job_free(struct sched_job *job)
 
 static const struct sched_job_ops job_ops = { .fail = job_fail, .free = job_free };
 
-struct answer *answer_new(struct api_request *req, struct chat_prompt *prompt, const char *model,
-			  uint32_t max_tokens, int fd, struct ds_err *err)
+struct answer *answer_new(const struct api_format *format, struct api_request *req,
+			  struct chat_prompt *prompt, const char *model, uint32_t max_tokens,
+			  int fd, struct ds_err *err)
 {
 	struct answer *a = calloc(1, sizeof(*a));
 	if (a == NULL || pthread_mutex_init(&a->lock, NULL) != 0) {
@@ -51,7 +63,7 @@ struct answer *answer_new(struct api_request *req, struct chat_prompt *prompt, c
 	}
 	sched_job_init(&a->job, &job_ops);
 	a->fd = -1;
-	if (api_new_id("chatcmpl-", a->head.id, err) != 0) {
+	if (api_new_id(format->id_prefix, a->doc.head.id, err) != 0) {
 		sched_job_put(&a->job);
 		return NULL;
 	}
@@ -60,9 +72,15 @@ struct answer *answer_new(struct api_request *req, struct chat_prompt *prompt, c
 		sched_job_put(&a->job);
 		return NULL;
 	}
-	snprintf(a->head.model, sizeof(a->head.model), "%s", model);
-	a->head.created = (int64_t)time(NULL);
-	a->head.include_usage = req->include_usage;
+	snprintf(a->doc.head.model, sizeof(a->doc.head.model), "%s", model);
+	a->doc.head.created = (int64_t)time(NULL);
+	a->doc.head.include_usage = req->include_usage;
+	a->doc.format = format;
+	a->doc.req = &a->req;
+	a->doc.choice = &a->choice;
+	a->doc.n = 1;
+	a->doc.thinking = prompt->thinking;
+	a->doc.prompt_tokens = (uint32_t)prompt->ids.n;
 	a->max_tokens = max_tokens;
 	a->last_ms = answer_now_ms();
 	a->req = *req;
@@ -90,54 +108,95 @@ void answer_start(struct answer *a)
 	pthread_mutex_lock(&a->lock);
 	a->started = true;
 	if (a->req.stream && !a->done) {
-		api_put_chunk(&a->out, &a->head, &(struct api_text){ .role = true }, NULL);
+		a->doc.format->begin(&a->doc, &a->out);
 		wake(a);
 	}
 	pthread_mutex_unlock(&a->lock);
 }
 
-static void put_event(struct answer *a, const struct ds_buf *reasoning,
-		      const struct ds_buf *content)
+/* A new call in the record; false without memory. */
+static bool add_call(struct api_choice *c, const struct out_event *ev)
 {
-	if (reasoning->len == 0 && content->len == 0)
-		return;
-	pthread_mutex_lock(&a->lock);
-	if (!a->done) {
-		struct api_text t = { .reasoning = reasoning, .content = content };
-		api_put_chunk(&a->out, &a->head, &t, NULL);
-		wake(a);
+	if (c->n_call == API_CALLS_MAX)
+		return false;
+	if (c->call == NULL && (c->call = calloc(API_CALLS_MAX, sizeof(*c->call))) == NULL)
+		return false;
+	struct api_call *call = &c->call[c->n_call++];
+	snprintf(call->id, sizeof(call->id), "%s", ev->id);
+	ds_buf_put(&call->name, ev->text, ev->len);
+	return !call->name.failed;
+}
+
+/* Adds to the record what the event says. Return: false without memory. */
+static bool add(struct api_choice *c, const struct out_event *ev)
+{
+	struct ds_buf *b = ev->kind == OUT_REASONING ? &c->reasoning : &c->content;
+	if (ev->kind == OUT_CALL)
+		return add_call(c, ev);
+	if (ev->kind == OUT_CALL_END || ev->kind == OUT_ARGS) {
+		if (ev->call >= c->n_call)
+			return false;
+		b = &c->call[ev->call].args;
+		c->call[ev->call].complete = ev->kind == OUT_CALL_END;
 	}
+	if (ev->kind != OUT_CALL_END)
+		ds_buf_put(b, ev->text, ev->len);
+	return !b->failed;
+}
+
+void answer_event(void *answer, const struct out_event *ev)
+{
+	struct answer *a = answer;
+	pthread_mutex_lock(&a->lock);
+	size_t before = a->out.len;
+	bool added = add(&a->choice, ev);
+	if (added && a->req.stream && !a->done)
+		a->doc.format->event(&a->doc, &a->choice, ev, NULL, &a->out);
+	if (a->out.len > before || a->out.failed)
+		wake(a);
 	pthread_mutex_unlock(&a->lock);
+	if (!added)
+		answer_fail(a, &(struct ds_err){ .kind = DS_ERR_NOMEM, .what = "collect text" });
+}
+
+static void say(struct answer *a, enum out_kind kind, const struct ds_buf *text)
+{
+	if (text->len > 0)
+		answer_event(a, &(struct out_event){
+					.kind = kind, .text = text->data, .len = text->len });
 }
 
 bool answer_text(struct answer *a, const struct ds_buf *reasoning, const struct ds_buf *content)
 {
-	if (!a->req.stream) {
-		ds_buf_put(&a->reasoning, reasoning->data, reasoning->len);
-		return api_stop_put(&a->stop, content->data, content->len, &a->content);
-	}
 	struct ds_buf visible = { 0 };
+	say(a, OUT_REASONING, reasoning);
 	bool hit = api_stop_put(&a->stop, content->data, content->len, &visible);
-	put_event(a, reasoning, &visible);
+	say(a, OUT_CONTENT, &visible);
 	if (visible.failed)
 		answer_fail(a, &(struct ds_err){ .kind = DS_ERR_NOMEM, .what = "collect text" });
 	ds_buf_fini(&visible);
 	return hit;
 }
 
-static void end_stream(struct answer *a, const char *finish, const struct api_usage *u)
+void answer_end(struct answer *a, const char *finish, bool stopped_by_string,
+		const struct api_usage *u)
 {
 	struct ds_buf rest = { 0 };
+	if (stopped_by_string)
+		ds_buf_fini(&a->stop.held);
 	api_stop_end(&a->stop, &rest);
+	say(a, OUT_CONTENT, &rest);
 	pthread_mutex_lock(&a->lock);
+	a->choice.finish = finish;
+	a->choice.stop_string = stopped_by_string ? a->stop.hit : NULL;
+	if (!a->done && a->req.stream) {
+		a->doc.format->choice_end(&a->doc, &a->choice, &a->out);
+		a->doc.format->end(&a->doc, u, &a->out);
+	} else if (!a->done) {
+		a->doc.format->whole(&a->doc, u, &a->out);
+		a->status = 200;
+	}
 	if (!a->done) {
-		if (rest.len > 0)
-			api_put_chunk(&a->out, &a->head, &(struct api_text){ .content = &rest },
-				      NULL);
-		api_put_chunk(&a->out, &a->head, &(struct api_text){ .finish = finish }, u);
-		if (a->req.include_usage)
-			api_put_usage(&a->out, &a->head, u);
-		ds_buf_puts(&a->out, "data: [DONE]\n\n");
 		a->done = true;
 		a->broken |= rest.failed;
 		wake(a);
@@ -146,40 +205,18 @@ static void end_stream(struct answer *a, const char *finish, const struct api_us
 	ds_buf_fini(&rest);
 }
 
-void answer_end(struct answer *a, const char *finish, bool stopped_by_string,
-		const struct api_usage *u)
-{
-	if (stopped_by_string)
-		ds_buf_fini(&a->stop.held);
-	if (a->req.stream) {
-		end_stream(a, finish, u);
-		return;
-	}
-	api_stop_end(&a->stop, &a->content);
-	struct api_text t = { .reasoning = &a->reasoning,
-			      .content = &a->content,
-			      .finish = finish };
-	pthread_mutex_lock(&a->lock);
-	if (!a->done) {
-		api_put_answer(&a->out, &a->head, &t, a->prompt.thinking, u);
-		a->status = 200;
-		a->done = true;
-		a->broken |= a->reasoning.failed || a->content.failed;
-		wake(a);
-	}
-	pthread_mutex_unlock(&a->lock);
-}
-
 void answer_fail(struct answer *a, const struct ds_err *err)
 {
 	struct api_error e;
 	api_error_of(err, &e);
 	pthread_mutex_lock(&a->lock);
 	if (!a->done) {
-		if (a->req.stream)
-			ds_buf_puts(&a->out, "data: ");
-		api_put_error(&a->out, &e);
-		ds_buf_puts(&a->out, a->req.stream ? "\n\ndata: [DONE]\n\n" : "\n");
+		if (a->req.stream) {
+			a->doc.format->error(&a->doc, &e, &a->out);
+		} else {
+			a->doc.format->error_body(&e, &a->out);
+			ds_buf_putc(&a->out, '\n');
+		}
 		a->status = e.status;
 		a->done = true;
 		wake(a);
@@ -262,7 +299,7 @@ void answer_ping(struct answer *a, int64_t now_ms)
 	bool idle = a->out.len ==
 		    a->taken; /* else the client is slow, and a comment would pile up */
 	if (a->req.stream && !a->done && idle && now_ms - a->last_ms >= ANSWER_PING_MS) {
-		ds_buf_puts(&a->out, ": keep-alive\n\n");
+		a->doc.format->ping(&a->doc, &a->out);
 		wake(a);
 	}
 	pthread_mutex_unlock(&a->lock);

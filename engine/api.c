@@ -1,5 +1,5 @@
 /*
- * api.c - chat/completions bodies: the checks of a request, the JSON of an answer.
+ * api.c - the checks of a request, stop strings, and what all answers share.
  */
 #include "api.h"
 
@@ -273,7 +273,24 @@ static int get_all(const json_t *o, struct api_request *r, struct ds_err *err)
 	return check_undone(o, err);
 }
 
+/* The body of another endpoint becomes the chat body that means the same. */
+static int translate(const struct api_way *way, struct api_request *r, struct ds_err *err)
+{
+	json_t *chat = way->to_chat(r->body, err);
+	if (chat != NULL && way->echo != NULL)
+		r->echo = way->echo(r->body, err);
+	json_decref(r->body);
+	r->body = chat;
+	return chat == NULL || (way->echo != NULL && r->echo == NULL) ? -1 : 0;
+}
+
 int api_request_parse(const char *text, size_t len, struct api_request *out, struct ds_err *err)
+{
+	return api_request_parse_by(NULL, text, len, out, err);
+}
+
+int api_request_parse_by(const struct api_way *way, const char *text, size_t len,
+			 struct api_request *out, struct ds_err *err)
 {
 	json_error_t at;
 	memset(out, 0, sizeof(*out));
@@ -285,7 +302,7 @@ int api_request_parse(const char *text, size_t len, struct api_request *out, str
 		return ds_err_why(err, "the body is not JSON: line %d column %d: %.150s", at.line,
 				  at.column, at.text);
 	}
-	if (get_all(out->body, out, err) != 0) {
+	if ((way != NULL && translate(way, out, err) != 0) || get_all(out->body, out, err) != 0) {
 		api_request_fini(out);
 		return -1;
 	}
@@ -337,8 +354,10 @@ bool api_stop_put(struct api_stop *s, const char *text, size_t len, struct ds_bu
 		const char *hit = memmem(s->held.data, s->held.len, s->req->stop[i], n);
 		if (hit == NULL || (first != NULL && hit + n > end))
 			continue;
-		if (first == NULL || hit + n < end || hit < first)
+		if (first == NULL || hit + n < end || hit < first) {
 			first = hit;
+			s->hit = s->req->stop[i];
+		}
 		end = hit + n;
 	}
 	size_t keep = 0, give = first != NULL ? (size_t)(first - s->held.data) : 0;
@@ -358,7 +377,7 @@ void api_stop_end(struct api_stop *s, struct ds_buf *out)
 	ds_buf_fini(&s->held);
 }
 
-/* ---------------------------------- answer ---------------------------------- */
+/* ---------------------------------- ids ---------------------------------- */
 
 int api_new_id(const char *prefix, char *out, struct ds_err *err)
 {
@@ -369,142 +388,6 @@ int api_new_id(const char *prefix, char *out, struct ds_err *err)
 	for (size_t i = 0; i < sizeof(r); i++)
 		n += snprintf(out + n, API_ID_BYTES - (size_t)n, "%02x", r[i]);
 	return 0;
-}
-
-static void put_head(struct ds_json *j, const struct api_head *h, const char *object)
-{
-	ds_json_object(j);
-	ds_json_kstr(j, "id", h->id);
-	ds_json_kstr(j, "object", object);
-	ds_json_kint(j, "created", h->created);
-	ds_json_kstr(j, "model", h->model);
-}
-
-static double rate(uint32_t n, double ms)
-{
-	return ms > 0 ? n * 1000.0 / ms : 0;
-}
-
-/* Seed and times: the seed repeats the answer, the times are what the server measured. */
-static void put_extras(struct ds_json *j, const struct api_usage *u)
-{
-	ds_json_kuint(j, "seed", u->seed);
-	ds_json_key(j, "timings");
-	ds_json_object(j);
-	ds_json_kuint(j, "prompt_n", u->prompt);
-	ds_json_knum(j, "prompt_ms", u->prompt_ms, 6);
-	ds_json_knum(j, "prompt_per_second", rate(u->prompt, u->prompt_ms), 5);
-	ds_json_kuint(j, "predicted_n", u->completion);
-	ds_json_knum(j, "predicted_ms", u->predicted_ms, 6);
-	ds_json_knum(j, "predicted_per_second", rate(u->completion, u->predicted_ms), 5);
-	ds_json_end(j);
-}
-
-static void put_usage(struct ds_json *j, const struct api_usage *u)
-{
-	ds_json_key(j, "usage");
-	ds_json_object(j);
-	ds_json_kuint(j, "prompt_tokens", u->prompt);
-	ds_json_kuint(j, "completion_tokens", u->completion);
-	ds_json_kuint(j, "total_tokens", (uint64_t)u->prompt + u->completion);
-	ds_json_key(j, "completion_tokens_details");
-	ds_json_object(j);
-	ds_json_kuint(j, "reasoning_tokens", u->reasoning);
-	ds_json_end(j);
-	ds_json_end(j);
-}
-
-static void put_text(struct ds_json *j, const char *key, const struct ds_buf *b)
-{
-	ds_json_key(j, key);
-	ds_json_strn(j, b->data != NULL ? b->data : "", b->len);
-}
-
-static bool any(const struct ds_buf *b)
-{
-	return b != NULL && b->len > 0;
-}
-
-static void put_delta(struct ds_json *j, const struct api_text *t)
-{
-	ds_json_key(j, "delta");
-	ds_json_object(j);
-	if (t->role) {
-		ds_json_kstr(j, "role", "assistant");
-		if (!any(t->content) && !any(t->reasoning))
-			ds_json_kstr(j, "content", "");
-	}
-	if (any(t->reasoning))
-		put_text(j, "reasoning_content", t->reasoning);
-	if (any(t->content))
-		put_text(j, "content", t->content);
-	ds_json_end(j);
-}
-
-void api_put_chunk(struct ds_buf *out, const struct api_head *h, const struct api_text *t,
-		   const struct api_usage *u)
-{
-	struct ds_json j;
-	ds_buf_puts(out, "data: ");
-	ds_json_init(&j, out, 0);
-	put_head(&j, h, "chat.completion.chunk");
-	ds_json_key(&j, "choices");
-	ds_json_array(&j);
-	ds_json_object(&j);
-	ds_json_kint(&j, "index", 0);
-	put_delta(&j, t);
-	ds_json_knull(&j, "logprobs");
-	ds_json_kstr(&j, "finish_reason", t->finish);
-	ds_json_end(&j);
-	ds_json_end(&j);
-	if (h->include_usage)
-		ds_json_knull(&j, "usage");
-	if (u != NULL)
-		put_extras(&j, u);
-	ds_json_end(&j);
-	ds_buf_puts(out, "\n\n");
-}
-
-void api_put_usage(struct ds_buf *out, const struct api_head *h, const struct api_usage *u)
-{
-	struct ds_json j;
-	ds_buf_puts(out, "data: ");
-	ds_json_init(&j, out, 0);
-	put_head(&j, h, "chat.completion.chunk");
-	ds_json_key(&j, "choices");
-	ds_json_array(&j);
-	ds_json_end(&j);
-	put_usage(&j, u);
-	put_extras(&j, u);
-	ds_json_end(&j);
-	ds_buf_puts(out, "\n\n");
-}
-
-void api_put_answer(struct ds_buf *out, const struct api_head *h, const struct api_text *t,
-		    bool thinking, const struct api_usage *u)
-{
-	struct ds_json j;
-	ds_json_init(&j, out, 0);
-	put_head(&j, h, "chat.completion");
-	ds_json_key(&j, "choices");
-	ds_json_array(&j);
-	ds_json_object(&j);
-	ds_json_kint(&j, "index", 0);
-	ds_json_key(&j, "message");
-	ds_json_object(&j);
-	ds_json_kstr(&j, "role", "assistant");
-	if (thinking)
-		put_text(&j, "reasoning_content", t->reasoning);
-	put_text(&j, "content", t->content);
-	ds_json_end(&j);
-	ds_json_knull(&j, "logprobs");
-	ds_json_kstr(&j, "finish_reason", t->finish);
-	ds_json_end(&j);
-	ds_json_end(&j);
-	put_usage(&j, u);
-	put_extras(&j, u);
-	ds_json_end(&j);
-	ds_buf_putc(out, '\n');
 }
 
 /* ---------------------------------- errors and models ---------------------------------- */

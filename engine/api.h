@@ -1,5 +1,5 @@
 /*
- * api.h - the bodies of chat/completions: what a request says, and what goes back.
+ * api.h - what a request says, and the words that all answers share: ids, usage, errors, models.
  *
  * Only text in and text out: no socket, no engine. Names and shapes are OpenAI's; what this server
  * cannot do is refused by field name when leaving it out would change the meaning, and any field it
@@ -42,10 +42,20 @@ struct api_request {
 int api_request_parse(const char *text, size_t len, struct api_request *out, struct ds_err *err);
 void api_request_fini(struct api_request *r);
 
+/* How another endpoint's bodies become chat bodies; see api_format.h. */
+struct api_way {
+	json_t *(*to_chat)(const json_t *body, struct ds_err *err);
+	json_t *(*echo)(const json_t *body, struct ds_err *err); /* for api_request.echo; or NULL */
+};
+/** api_request_parse_by() - the same for the body of another endpoint. @way: NULL = chat/completions */
+int api_request_parse_by(const struct api_way *way, const char *text, size_t len,
+			 struct api_request *out, struct ds_err *err);
+
 /* Stop strings over visible content, across tokens: text that may still become one is held back. */
 struct api_stop {
 	const struct api_request *req; /* borrowed */
 	struct ds_buf held;
+	const char *hit; /* the request's string that came; NULL = none yet */
 };
 /**
  * api_stop_put() - more content; what can no longer be part of a stop string is appended to @out.
@@ -72,22 +82,6 @@ struct api_usage {
 	double prompt_ms, predicted_ms;
 	uint64_t seed;
 };
-
-/* The answer's text so far, or one piece of it. */
-struct api_text {
-	const struct ds_buf *reasoning, *content; /* NULL or empty = none */
-	bool role;				  /* the first chunk says "assistant" */
-	const char *finish;			  /* "stop", "length"; NULL = goes on */
-};
-
-/** api_put_chunk() - one server-sent event. @u: with the last chunk, else NULL. */
-void api_put_chunk(struct ds_buf *out, const struct api_head *h, const struct api_text *t,
-		   const struct api_usage *u);
-/** api_put_usage() - the extra event that stream_options.include_usage asks for. */
-void api_put_usage(struct ds_buf *out, const struct api_head *h, const struct api_usage *u);
-/** api_put_answer() - the whole object of a request without "stream". @thinking: name the reasoning. */
-void api_put_answer(struct ds_buf *out, const struct api_head *h, const struct api_text *t,
-		    bool thinking, const struct api_usage *u);
 
 /* An error as clients know it. */
 struct api_error {

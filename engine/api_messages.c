@@ -583,10 +583,14 @@ static void open_block(struct api_doc *d, uint32_t kind, const struct out_event 
 	d->state.kind = kind;
 }
 
+/* In front of message_start a ping would be a message's first event: a comment is none. */
 static void stream_ping(struct api_doc *d, struct ds_buf *out)
 {
 	struct ds_json j;
-	(void)d;
+	if (d->state.sequence == 0) {
+		ds_buf_puts(out, ": keep-alive\n\n");
+		return;
+	}
 	event_begin(&j, out, "ping");
 	event_end(&j);
 }
@@ -605,6 +609,7 @@ static void stream_begin(struct api_doc *d, struct ds_buf *out)
 	put_usage(&j, d->prompt_tokens, 0);
 	ds_json_end(&j);
 	event_end(&j);
+	d->state.sequence = 1;
 	stream_ping(d, out);
 }
 

@@ -176,16 +176,16 @@ static void end(struct course *k)
 	answer_end(k->a, k->finish, k->by_string, &k->usage);
 	ds_log(DS_LOG_INFO, "sched",
 	       "answered id=%s prompt=%u tokens=%u finish=%s prompt_ms=%.0f predicted_ms=%.0f",
-	       k->a->head.id, k->usage.prompt, k->usage.completion, k->finish, k->usage.prompt_ms,
-	       k->usage.predicted_ms);
+	       k->a->doc.head.id, k->usage.prompt, k->usage.completion, k->finish,
+	       k->usage.prompt_ms, k->usage.predicted_ms);
 }
 
 static void give_up(struct course *k, int rc, const struct ds_err *err)
 {
 	if (rc > 0) {
 		answer_left(k->a);
-		ds_log(DS_LOG_INFO, "sched", "cancelled id=%s prompt=%u tokens=%u", k->a->head.id,
-		       k->usage.prompt, k->usage.completion);
+		ds_log(DS_LOG_INFO, "sched", "cancelled id=%s prompt=%u tokens=%u",
+		       k->a->doc.head.id, k->usage.prompt, k->usage.completion);
 	} else {
 		answer_fail(k->a, err);
 		ds_log_err(DS_LOG_ERROR, "sched", err);

@@ -40,13 +40,44 @@ struct http {
 	struct answer *live;	  /* answers with a client; each holds a reference */
 };
 
+/* A path that takes a conversation. */
+struct endpoint {
+	const char *path;
+	const struct api_format *format;
+	struct api_way way;
+	bool counts; /* answers with the prompt's length alone */
+};
+
+static const struct endpoint endpoints[] = {
+	{ "/v1/chat/completions", &api_chat_format, { NULL, NULL }, false },
+	{ "/v1/responses",
+	  &api_responses_format,
+	  { api_responses_to_chat, api_responses_echo },
+	  false },
+	{ "/v1/messages", &api_messages_format, { api_messages_to_chat, NULL }, false },
+	{ "/v1/messages/count_tokens",
+	  &api_messages_format,
+	  { api_messages_count_to_chat, NULL },
+	  true },
+};
+
+static const struct endpoint *find_endpoint(const char *path)
+{
+	for (size_t i = 0; i < sizeof(endpoints) / sizeof(endpoints[0]); i++)
+		if (strcmp(path, endpoints[i].path) == 0)
+			return &endpoints[i];
+	return NULL;
+}
+
 /* One request on a connection. */
 struct exchange {
 	struct http *h;
-	bool called;	/* the library has called once */
-	bool begun;	/* the checks of the header are done */
-	bool too_big;	/* the body went over API_BODY_MAX */
-	size_t counted; /* in h->body_bytes */
+	const struct endpoint *to; /* NULL = another path */
+	bool called;		   /* the library has called once */
+	bool begun;		   /* the checks of the header are done */
+	bool too_big;		   /* the body went over API_BODY_MAX */
+	size_t counted;		   /* in h->body_bytes */
+	uint32_t counted_tokens;
 	struct ds_buf body;
 	struct answer *answer; /* a reference; also in h->live */
 };
@@ -77,24 +108,29 @@ static enum MHD_Result respond(struct MHD_Connection *c, unsigned int status, co
 	return rc;
 }
 
-static enum MHD_Result respond_error(struct MHD_Connection *c, const struct api_error *e,
-				     const char *header, const char *value)
+/* In the shape of the endpoint that was asked. */
+static enum MHD_Result respond_error(const struct exchange *x, struct MHD_Connection *c,
+				     const struct api_error *e, const char *header,
+				     const char *value)
 {
 	struct ds_buf b = { 0 };
-	api_put_error(&b, e);
+	if (x->to != NULL)
+		x->to->format->error_body(e, &b);
+	else
+		api_put_error(&b, e);
 	ds_buf_putc(&b, '\n');
 	return respond(c, e->status, "application/json", &b, header, value);
 }
 
 /* An error that has no ds_err: @code may be NULL. */
-static enum MHD_Result refuse(struct MHD_Connection *c, unsigned int status, const char *code,
-			      const char *message)
+static enum MHD_Result refuse(const struct exchange *x, struct MHD_Connection *c,
+			      unsigned int status, const char *code, const char *message)
 {
 	struct api_error e = { .status = status, .code = code };
 	e.type = status >= 500 ? "server_error" : "invalid_request_error";
 	snprintf(e.message, sizeof(e.message), "%s", message);
 	const char *header = status == 401 ? "WWW-Authenticate" : NULL;
-	return respond_error(c, &e, header, "Bearer");
+	return respond_error(x, c, &e, header, "Bearer");
 }
 
 /* ---------------------------------- who may ask ---------------------------------- */
@@ -338,8 +374,8 @@ static int make_answer(struct exchange *x, struct MHD_Connection *c, struct api_
 	json_decref(r->body);
 	r->body = NULL;
 	ds_buf_fini(&p->text);
-	struct answer *a =
-		answer_new(r, p, m->name, max_tokens, i != NULL ? i->connect_fd : -1, &err);
+	struct answer *a = answer_new(x->to->format, r, p, m->name, max_tokens,
+				      i != NULL ? i->connect_fd : -1, &err);
 	if (a == NULL || sched_submit(x->h->a.sched, &a->job, &err) != 0) {
 		if (a != NULL)
 			sched_job_put(&a->job);
@@ -365,14 +401,17 @@ static int start_chat(struct exchange *x, struct MHD_Connection *c, struct api_e
 					 .message = "the model is loading; see /health" };
 		return -1;
 	}
-	if (api_request_parse(x->body.data != NULL ? x->body.data : "", x->body.len, &r, &err) !=
-	    0) {
+	if (api_request_parse_by(x->to->way.to_chat != NULL ? &x->to->way : NULL,
+				 x->body.data != NULL ? x->body.data : "", x->body.len, &r,
+				 &err) != 0) {
 		api_error_of(&err, e);
 		return -1;
 	}
 	int rc = chat_encode(m->tok, r.body, true, &p, &err);
 	if (rc != 0)
 		api_error_of(&err, e);
+	else if (x->to->counts)
+		x->counted_tokens = (uint32_t)p.ids.n;
 	else
 		rc = make_answer(x, c, &r, &p, e);
 	chat_prompt_fini(&p);
@@ -399,7 +438,7 @@ static enum MHD_Result end_chat(struct exchange *x, struct MHD_Connection *c)
 		ds_buf_put(&b, x->answer->out.data, x->answer->out.len);
 	pthread_mutex_unlock(&x->answer->lock);
 	if (broken)
-		return refuse(c, 500, "internal_error", "out of memory for the answer");
+		return refuse(x, c, 500, "internal_error", "out of memory for the answer");
 	return respond(c, status, "application/json", &b, NULL, NULL);
 }
 
@@ -426,12 +465,17 @@ static enum MHD_Result go_on(struct exchange *x, struct MHD_Connection *c, const
 	struct api_error e;
 	if (x->too_big || x->body.failed) {
 		forget_body(x);
-		return refuse(c, 413, "body_too_large", "the body is larger than 8 MiB");
+		return refuse(x, c, 413, "body_too_large", "the body is larger than 8 MiB");
 	}
 	int rc = start_chat(x, c, &e);
 	forget_body(x);
 	if (rc != 0)
-		return respond_error(c, &e, NULL, NULL);
+		return respond_error(x, c, &e, NULL, NULL);
+	if (x->to->counts) {
+		struct ds_buf b = { 0 };
+		api_messages_put_count(&b, x->counted_tokens);
+		return respond(c, 200, "application/json", &b, NULL, NULL);
+	}
 	return x->answer->req.stream ? begin_stream(x, c) : end_chat(x, c);
 }
 
@@ -445,12 +489,13 @@ static enum MHD_Result get_health(struct http *h, struct MHD_Connection *c)
 }
 
 /* @name: NULL for the list. */
-static enum MHD_Result get_models(struct http *h, struct MHD_Connection *c, const char *name)
+static enum MHD_Result get_models(const struct exchange *x, struct MHD_Connection *c,
+				  const char *name)
 {
-	const struct http_model *m = atomic_load(&h->model);
+	const struct http_model *m = atomic_load(&x->h->model);
 	struct ds_buf b = { 0 };
 	if (m == NULL)
-		return refuse(c, 503, "loading", "the model is loading; see /health");
+		return refuse(x, c, 503, "loading", "the model is loading; see /health");
 	if (name != NULL && strcmp(name, m->name) != 0) {
 		struct api_error e = { .status = 404,
 				       .type = "invalid_request_error",
@@ -459,7 +504,7 @@ static enum MHD_Result get_models(struct http *h, struct MHD_Connection *c, cons
 		snprintf(e.message, sizeof(e.message),
 			 "the model \"%.200s\" is not served here; this server has \"%s\"", name,
 			 m->name);
-		return respond_error(c, &e, NULL, NULL);
+		return respond_error(x, c, &e, NULL, NULL);
 	}
 	if (name != NULL)
 		api_put_model(&b, m->name, m->created, m->context);
@@ -482,13 +527,14 @@ static bool length_too_big(struct MHD_Connection *c)
 	return v != NULL && strtoull(v, NULL, 10) > API_BODY_MAX;
 }
 
-static enum MHD_Result wrong_method(struct MHD_Connection *c, const char *allow)
+static enum MHD_Result wrong_method(const struct exchange *x, struct MHD_Connection *c,
+				    const char *allow)
 {
 	struct api_error e = { .status = 405,
 			       .type = "invalid_request_error",
 			       .code = "method_not_allowed" };
 	snprintf(e.message, sizeof(e.message), "this path takes %s", allow);
-	return respond_error(c, &e, "Allow", allow);
+	return respond_error(x, c, &e, "Allow", allow);
 }
 
 /* Everything that can be said before the body. Return: MHD_YES with nothing queued = go on. */
@@ -497,39 +543,40 @@ static enum MHD_Result begin(struct exchange *x, struct MHD_Connection *c, const
 {
 	struct http *h = x->h;
 	struct header_check k = { .h = h };
+	x->to = find_endpoint(url);
 	local_address(c, k.local, sizeof(k.local));
 	MHD_get_connection_values(c, MHD_HEADER_KIND, check_header, &k);
 	/* A proxy in front may believe the other one and see other requests than we do. */
 	if (k.lengths > 1)
-		return refuse(c, 400, "ambiguous_length",
+		return refuse(x, c, 400, "ambiguous_length",
 			      "the request has more than one length for its body");
 	if (k.bad_host)
 		return refuse(
-			c, 403, "host_not_allowed",
+			x, c, 403, "host_not_allowed",
 			"the Host header names another server; --allowed-hosts NAME lets it pass");
 	if (MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Origin") != NULL)
-		return refuse(c, 403, "origin_not_allowed",
+		return refuse(x, c, 403, "origin_not_allowed",
 			      "requests from web pages are not allowed");
 	bool get = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
 	if (strcmp(url, "/health") == 0)
-		return get ? get_health(h, c) : wrong_method(c, "GET");
+		return get ? get_health(h, c) : wrong_method(x, c, "GET");
 	if (!has_key(h, c))
-		return refuse(c, 401, "invalid_api_key", "a valid API key is needed");
+		return refuse(x, c, 401, "invalid_api_key", "a valid API key is needed");
 	if (strcmp(url, "/v1/models") == 0)
-		return get ? get_models(h, c, NULL) : wrong_method(c, "GET");
+		return get ? get_models(x, c, NULL) : wrong_method(x, c, "GET");
 	if (strncmp(url, "/v1/models/", 11) == 0 && url[11] != '\0')
-		return get ? get_models(h, c, url + 11) : wrong_method(c, "GET");
-	if (strcmp(url, "/v1/chat/completions") != 0)
+		return get ? get_models(x, c, url + 11) : wrong_method(x, c, "GET");
+	if (x->to == NULL)
 		return refuse(
-			c, 404, "not_found",
-			"no such path; there are /health, /v1/models and /v1/chat/completions");
+			x, c, 404, "not_found",
+			"no such path; there are /health, /v1/models, /v1/chat/completions, /v1/responses and /v1/messages");
 	if (strcmp(method, "POST") != 0)
-		return wrong_method(c, "POST");
+		return wrong_method(x, c, "POST");
 	if (!is_json(c))
-		return refuse(c, 415, "unsupported_media_type",
+		return refuse(x, c, 415, "unsupported_media_type",
 			      "the Content-Type must be application/json");
 	if (length_too_big(c))
-		return refuse(c, 413, "body_too_large", "the body is larger than 8 MiB");
+		return refuse(x, c, 413, "body_too_large", "the body is larger than 8 MiB");
 	return MHD_YES;
 }
 

@@ -68,7 +68,7 @@ static enum outcome course(const char *body, size_t *len)
 	struct api_usage u = { .prompt = 3, .completion = 4 };
 	if (api_request_parse(body, strlen(body), &r, &err) != 0)
 		return err.kind == DS_ERR_NOMEM ? TOLD : WRONG;
-	struct answer *a = answer_new(&r, &p, "m", 9, -1, &err);
+	struct answer *a = answer_new(&api_chat_format, &r, &p, "m", 9, -1, &err);
 	if (a == NULL) {
 		api_request_fini(&r);
 		return err.kind == DS_ERR_NOMEM ? TOLD : WRONG;

@@ -73,7 +73,7 @@ static struct answer *make(const char *body, int fd)
 	struct chat_prompt p = { 0 };
 	struct ds_err err = { 0 };
 	CU_ASSERT_EQUAL_FATAL(api_request_parse(body, strlen(body), &r, &err), 0);
-	struct answer *a = answer_new(&r, &p, "m", 10, fd, &err);
+	struct answer *a = answer_new(&api_chat_format, &r, &p, "m", 10, fd, &err);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(a);
 	n_sleep = n_wake = 0;
 	return a;
