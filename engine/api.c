@@ -11,6 +11,7 @@
 #include <sys/random.h>
 
 #include "json.h"
+#include "pyjson.h"
 
 /* ---------------------------------- request ---------------------------------- */
 
@@ -294,7 +295,7 @@ int api_request_parse_by(const struct api_way *way, const char *text, size_t len
 {
 	json_error_t at;
 	memset(out, 0, sizeof(*out));
-	out->body = json_loadb(text, len, JSON_ALLOW_NUL, &at);
+	out->body = pyjson_load(text, len, 0, &at);
 	if (out->body == NULL && json_error_code(&at) == json_error_out_of_memory)
 		return ds_err_set(err, DS_ERR_NOMEM, ENOMEM, "body", "read the request");
 	if (out->body == NULL) {

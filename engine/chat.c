@@ -1,21 +1,20 @@
 /*
- * chat.c - a chat/completions body to the prompt that DeepSeek-V4.1 was trained on.
+ * chat.c - a conversation's turns to the prompt that DeepSeek-V4.1 (or V4) was trained on.
  *
- * Owns the layout of a conversation: which marks stand where, whose reasoning is kept, and where the
- * effort line goes. Marks are put by id. All other text, whoever wrote it, is encoded with added
+ * Owns the layout: which marks stand where, whose reasoning is kept, where effort line, tools and
+ * calls go. Marks are put by id. All text of a client, whoever wrote it, is encoded with added
  * tokens off, so that a user who types "<think>" gets those seven characters; and text between two
  * marks is encoded as one run, because cutting it anywhere else could change its ids.
  *
- * Source of the layout: the model's release notes and its public encoder ports; the rules are
- * those of the V4.1 release where it and later ports differ.
+ * Source of the layout and of its fixed texts: the model's release notes and its public encoder
+ * ports; the rules are those of the V4.1 release where it and later ports differ.
  */
-#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "chat.h"
-
-#define EFFORT_DEFAULT 75
+#include "chat_int.h"
+#include "pyjson.h"
 
 enum mark {
 	BOS,
@@ -25,6 +24,8 @@ enum mark {
 	ASSISTANT,
 	THINK,
 	THINK_END,
+	DSML,
+	REMINDER,
 	N_MARKS
 };
 
@@ -36,376 +37,59 @@ static const char *const mark_text[N_MARKS] = {
 	[ASSISTANT] = "<\uff5cAssistant\uff5c>",
 	[THINK] = "<think>",
 	[THINK_END] = "</think>",
+	[DSML] = "\uff5cDSML\uff5c",
+	[REMINDER] = "<\uff5clatest_reminder\uff5c>",
 };
 
-static int refuse(struct ds_err *err, const char *path, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-static int refuse(struct ds_err *err, const char *path, const char *fmt, ...)
-{
-	char why[sizeof(err->why)];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(why, sizeof(why), fmt, ap);
-	va_end(ap);
-	ds_err_set(err, DS_ERR_INPUT, 0, path, "read request");
-	ds_err_why(err, "%s", why);
-	return -1;
-}
-
-static int no_memory(struct ds_err *err)
-{
-	ds_err_set(err, DS_ERR_NOMEM, 0, NULL, "encode conversation");
-	return -1;
-}
-
-static bool absent(const json_t *v)
-{
-	return v == NULL || json_is_null(v);
-}
-
-static bool is_text(const json_t *v, const char *want)
-{
-	size_t n = strlen(want);
-
-	/* By length: a client's string may hold NUL. */
-	return json_is_string(v) && json_string_length(v) == n &&
-	       memcmp(json_string_value(v), want, n) == 0;
-}
-
-/* ------------------------------------ thinking and effort ------------------------------------ */
-
-/* What one level of the request (its own fields, or its template arguments) says. */
-struct knobs {
-	int on;		 /* -1 = says nothing */
-	uint32_t effort; /* 0 = says nothing */
+/* In the templates: @d the DSML mark, @t and @e begin and end of reasoning, and the tags' names. */
+static const struct version {
+	const char *calls, *invoke, *parameter; /* @c, @i, @p */
+	bool marks_system;   /* system text has a mark, and one in the middle is answered */
+	const char *effort;  /* @n the number */
+	uint32_t effort_min; /* written from this effort on */
+} versions[] = {
+	{ " calls", " invoke", " parameter", true,
+	  "Reasoning Effort: @n (range 1-100, the higher the value, the more thorough the reasoning)\n\n",
+	  1 },
+	{ "tool_calls", "invoke", "parameter", false,
+	  "Reasoning Effort: Absolute maximum with no shortcuts permitted.\n"
+	  "You MUST be very thorough in your thinking and comprehensively decompose the problem to resolve the root cause, rigorously stress-testing your logic against all potential paths, edge cases, and adversarial scenarios.\n"
+	  "Explicitly write out your entire deliberation process, documenting every intermediate step, considered alternative, and rejected hypothesis to ensure absolutely no assumption is left unchecked.\n\n",
+	  100 },
 };
 
-/* The release knows low, high and max; the others are names that clients send. */
-static const struct {
-	const char *name;
-	uint32_t effort; /* 0 = thinking off */
-} efforts[] = {
-	{ "none", 0 },	{ "minimal", 25 }, { "low", 50 },  { "medium", 60 },
-	{ "high", 75 }, { "xhigh", 90 },   { "max", 100 },
-};
+/* Protocol constants of the release: a byte that differs is another prompt. The schemas stand between the two. */
+static const char tools_head[] =
+	"## Tools\n\n"
+	"You have access to a set of tools to help answer the user's question. You can invoke tools by writing a \"<@d@c>\" block like the following:\n\n"
+	"<@d@c>\n"
+	"<@d@i name=\"$TOOL_NAME\">\n"
+	"<@d@p name=\"$PARAMETER_NAME\" string=\"true|false\">$PARAMETER_VALUE</@d@p>\n"
+	"...\n"
+	"</@d@i>\n"
+	"<@d@i name=\"$TOOL_NAME2\">\n"
+	"...\n"
+	"</@d@i>\n"
+	"</@d@c>\n\n"
+	"String parameters should be specified as is and set `string=\"true\"`. For all other types (numbers, booleans, arrays, objects), pass the value in JSON format and set `string=\"false\"`.\n\n"
+	"If thinking_mode is enabled (triggered by @t), you MUST output your complete reasoning inside @t...@e BEFORE any tool calls or final response.\n\n"
+	"Otherwise, output directly after @e with tool calls or final response.\n\n"
+	"### Available Tool Schemas\n\n";
+static const char tools_tail[] =
+	"\n\nYou MUST strictly follow the above defined tool name and parameter schemas to invoke tool calls.\n";
+static const char format_head[] =
+	"## Response Format:\n\nYou MUST strictly adhere to the following schema to reply:\n";
 
-/* An effort also says whether to think, unless a switch of its level has said so already. */
-static int read_effort(struct knobs *k, const json_t *v, const char *path, struct ds_err *err)
-{
-	json_int_t effort = -1;
-
-	if (absent(v))
-		return 0;
-	if (json_is_integer(v) && json_integer_value(v) >= 1 && json_integer_value(v) <= 100)
-		effort = json_integer_value(v);
-	for (size_t i = 0; i < sizeof(efforts) / sizeof(efforts[0]); i++)
-		if (is_text(v, efforts[i].name))
-			effort = efforts[i].effort;
-	if (effort < 0)
-		return refuse(
-			err, path,
-			"is not an integer from 1 to 100, nor none, minimal, low, medium, high, xhigh or max");
-	if (k->on < 0)
-		k->on = effort > 0;
-	if (k->effort == 0)
-		k->effort = (uint32_t)effort;
-	return 0;
-}
-
-static int read_switch(struct knobs *k, const json_t *v, const char *path, struct ds_err *err)
-{
-	if (absent(v))
-		return 0;
-	if (!json_is_boolean(v))
-		return refuse(err, path, "is not true or false");
-	if (k->on < 0)
-		k->on = json_is_true(v);
-	return 0;
-}
-
-static int read_thinking_type(struct knobs *k, const json_t *thinking, struct ds_err *err)
-{
-	if (absent(thinking))
-		return 0;
-	const json_t *type = json_object_get(thinking, "type");
-	if (!is_text(type, "enabled") && !is_text(type, "disabled"))
-		return refuse(err, "thinking.type", "is not \"enabled\" or \"disabled\"");
-	k->on = is_text(type, "enabled");
-	return 0;
-}
-
-/* The request's own fields: switches first, since they are what a conflict is decided by. */
-static int read_own(struct knobs *k, const json_t *body, struct ds_err *err)
-{
-	const json_t *think = json_object_get(body, "think");
-	const json_t *reasoning = json_object_get(body, "reasoning");
-
-	if (read_thinking_type(k, json_object_get(body, "thinking"), err) != 0)
-		return -1;
-	if (json_is_string(think) ? read_effort(k, think, "think", err) != 0
-				  : read_switch(k, think, "think", err) != 0)
-		return -1;
-	if (!absent(reasoning) && !json_is_object(reasoning))
-		return refuse(err, "reasoning", "is not an object");
-	if (read_effort(k, json_object_get(body, "reasoning_effort"), "reasoning_effort", err) != 0)
-		return -1;
-	return read_effort(k, json_object_get(reasoning, "effort"), "reasoning.effort", err);
-}
-
-static int read_template_arguments(struct knobs *k, const json_t *args, struct ds_err *err)
-{
-	static const char *const switches[] = { "thinking", "enable_thinking" };
-	char path[64];
-
-	if (!absent(args) && !json_is_object(args))
-		return refuse(err, "chat_template_kwargs", "is not an object");
-	for (size_t i = 0; i < sizeof(switches) / sizeof(switches[0]); i++) {
-		snprintf(path, sizeof(path), "chat_template_kwargs.%s", switches[i]);
-		if (read_switch(k, json_object_get(args, switches[i]), path, err) != 0)
-			return -1;
-	}
-	return read_effort(k, json_object_get(args, "reasoning_effort"),
-			   "chat_template_kwargs.reasoning_effort", err);
-}
-
-/* The request's own fields win over its template arguments, and those over the server's default. */
-static int read_knobs(const json_t *body, bool thinking_default, struct chat_prompt *out,
-		      struct ds_err *err)
-{
-	struct knobs own = { .on = -1 }, args = { .on = -1 };
-
-	if (read_own(&own, body, err) != 0 ||
-	    read_template_arguments(&args, json_object_get(body, "chat_template_kwargs"), err) != 0)
-		return -1;
-	int on = own.on >= 0 ? own.on : args.on >= 0 ? args.on : thinking_default;
-	uint32_t effort = own.effort > 0 ? own.effort : args.effort;
-	out->thinking = on > 0;
-	out->effort = !out->thinking ? 0 : effort > 0 ? effort : EFFORT_DEFAULT;
-	return 0;
-}
-
-/* ---------------------------------- what is not encoded here --------------------------------- */
-
-static bool is_empty(const json_t *v)
-{
-	return absent(v) || (json_is_array(v) && json_array_size(v) == 0);
-}
-
-static int check_body(const json_t *body, struct ds_err *err)
-{
-	static const char *const lists[] = { "tools", "functions" };
-	const json_t *choice = json_object_get(body, "tool_choice");
-	const json_t *format = json_object_get(body, "response_format");
-
-	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
-		if (!is_empty(json_object_get(body, lists[i])))
-			return refuse(err, lists[i], "tools are not supported");
-	if (!absent(choice) && !is_text(choice, "none") && !is_text(choice, "auto"))
-		return refuse(err, "tool_choice", "asks for a call, but there are no tools");
-	if (!absent(format) && !is_text(json_object_get(format, "type"), "text"))
-		return refuse(err, "response_format", "only {\"type\": \"text\"} is supported");
-	return 0;
-}
-
-/* -------------------------------------- messages to turns ------------------------------------ */
-
-/* One turn: a message, or adjacent user messages as one. */
-struct turn {
-	enum mark role; /* SYSTEM, USER or ASSISTANT */
-	struct ds_buf text;
-	const json_t *reasoning; /* of an assistant: a string of the body, or NULL */
-};
-
-struct turns {
-	struct turn *turn;
-	size_t n;
-	bool open; /* the last one is an assistant's and is to be continued */
-};
-
-static void turns_fini(struct turns *l)
-{
-	for (size_t i = 0; i < l->n; i++)
-		ds_buf_fini(&l->turn[i].text);
-	free(l->turn);
-}
-
-/* Parts are joined by an empty line, as the release's encoder does. */
-static int add_part(struct ds_buf *text, const json_t *part, bool first, const char *path,
-		    struct ds_err *err)
-{
-	const json_t *type = json_object_get(part, "type");
-	const json_t *s = json_object_get(part, "text");
-	char at[128];
-
-	if (!is_text(type, "text")) {
-		snprintf(at, sizeof(at), "%s.type", path);
-		return refuse(err, at, "only parts of type \"text\" are supported");
-	}
-	if (!json_is_string(s)) {
-		snprintf(at, sizeof(at), "%s.text", path);
-		return refuse(err, at, "is not a string");
-	}
-	if (!first)
-		ds_buf_puts(text, "\n\n");
-	ds_buf_put(text, json_string_value(s), json_string_length(s));
-	return 0;
-}
-
-static int add_content(struct ds_buf *text, const json_t *content, bool optional, size_t i,
-		       struct ds_err *err)
-{
-	char path[96];
-	json_t *part;
-	size_t k;
-
-	snprintf(path, sizeof(path), "messages[%zu].content", i);
-	if (json_is_string(content)) {
-		ds_buf_put(text, json_string_value(content), json_string_length(content));
-		return 0;
-	}
-	if (absent(content) && optional)
-		return 0;
-	if (!json_is_array(content))
-		return refuse(err, path, "is not a string or a list of parts");
-	json_array_foreach (content, k, part) {
-		snprintf(path, sizeof(path), "messages[%zu].content[%zu]", i, k);
-		if (add_part(text, part, k == 0, path, err) != 0)
-			return -1;
-	}
-	return 0;
-}
-
-static int read_role(const json_t *message, size_t i, enum mark *role, struct ds_err *err)
-{
-	static const struct {
-		const char *name;
-		enum mark role;
-	} roles[] = {
-		{ "system", SYSTEM },
-		{ "developer", SYSTEM }, /* what clients of newer APIs call the system role */
-		{ "user", USER },
-		{ "assistant", ASSISTANT },
-	};
-	const json_t *v = json_object_get(message, "role");
-	char path[64];
-
-	for (size_t k = 0; k < sizeof(roles) / sizeof(roles[0]); k++) {
-		if (is_text(v, roles[k].name)) {
-			*role = roles[k].role;
-			return 0;
-		}
-	}
-	snprintf(path, sizeof(path), "messages[%zu].role", i);
-	if (is_text(v, "tool") || is_text(v, "function"))
-		return refuse(err, path, "tool results are not supported");
-	return refuse(err, path, "is not system, developer, user or assistant");
-}
-
-static int check_message(const json_t *message, size_t i, struct ds_err *err)
-{
-	static const char *const later[] = { "tool_calls", "function_call", "tools" };
-	char path[96];
-
-	snprintf(path, sizeof(path), "messages[%zu]", i);
-	if (!json_is_object(message))
-		return refuse(err, path, "is not an object");
-	for (size_t k = 0; k < sizeof(later) / sizeof(later[0]); k++) {
-		snprintf(path, sizeof(path), "messages[%zu].%s", i, later[k]);
-		if (!is_empty(json_object_get(message, later[k])))
-			return refuse(err, path, "tools are not supported");
-	}
-	return 0;
-}
-
-/* "reasoning_content", or "reasoning" as other servers call it. */
-static int read_reasoning(struct turn *t, const json_t *message, size_t i, struct ds_err *err)
-{
-	static const char *const names[] = { "reasoning_content", "reasoning" };
-	char path[96];
-
-	for (size_t k = 0; k < sizeof(names) / sizeof(names[0]); k++) {
-		const json_t *v = json_object_get(message, names[k]);
-		if (absent(v))
-			continue;
-		snprintf(path, sizeof(path), "messages[%zu].%s", i, names[k]);
-		if (!json_is_string(v))
-			return refuse(err, path, "is not a string");
-		if (t->reasoning == NULL)
-			t->reasoning = v;
-	}
-	return 0;
-}
-
-static int add_message(struct turns *l, const json_t *message, size_t i, struct ds_err *err)
-{
-	enum mark role = USER;
-
-	if (check_message(message, i, err) != 0 || read_role(message, i, &role, err) != 0)
-		return -1;
-	bool joins = role == USER && l->n > 0 && l->turn[l->n - 1].role == USER;
-	if (!joins)
-		l->turn[l->n++] = (struct turn){ .role = role };
-	struct turn *t = &l->turn[l->n - 1];
-	if (joins)
-		ds_buf_puts(&t->text, "\n\n");
-	if (role == ASSISTANT && read_reasoning(t, message, i, err) != 0)
-		return -1;
-	return add_content(&t->text, json_object_get(message, "content"), role == ASSISTANT, i,
-			   err);
-}
-
-/* "prefix" on the last message, or "continue_final_message": the last turn is to be continued. */
-static int read_open(struct turns *l, const json_t *body, const json_t *messages,
-		     struct ds_err *err)
-{
-	const json_t *flag = json_object_get(body, "continue_final_message");
-	size_t n = json_array_size(messages);
-	char path[64];
-
-	if (!absent(flag) && !json_is_boolean(flag))
-		return refuse(err, "continue_final_message", "is not true or false");
-	l->open = json_is_true(flag);
-	for (size_t i = 0; i < n; i++) {
-		const json_t *v = json_object_get(json_array_get(messages, i), "prefix");
-		snprintf(path, sizeof(path), "messages[%zu].prefix", i);
-		if (!absent(v) && !json_is_boolean(v))
-			return refuse(err, path, "is not true or false");
-		if (json_is_true(v) && i + 1 < n)
-			return refuse(err, path, "is not on the last message");
-		l->open = l->open || json_is_true(v);
-	}
-	snprintf(path, sizeof(path), "messages[%zu].role", n - 1);
-	if (l->open && l->turn[l->n - 1].role != ASSISTANT)
-		return refuse(err, path, "only an assistant's message can be continued");
-	return 0;
-}
-
-static int read_turns(struct turns *l, const json_t *body, struct ds_err *err)
-{
-	const json_t *messages = json_object_get(body, "messages");
-	json_t *m;
-	size_t i;
-
-	if (!json_is_array(messages) || json_array_size(messages) == 0)
-		return refuse(err, "messages", "is not a list of at least one message");
-	if ((l->turn = calloc(json_array_size(messages), sizeof(*l->turn))) == NULL)
-		return no_memory(err);
-	json_array_foreach (messages, i, m)
-		if (add_message(l, m, i, err) != 0)
-			return -1;
-	for (i = 0; i < l->n; i++)
-		if (l->turn[i].text.failed)
-			return no_memory(err);
-	return read_open(l, body, messages, err);
-}
-
-/* --------------------------------------- turns to ids ---------------------------------------- */
+/* ----------------------------------- text, marks, templates ---------------------------------- */
 
 struct writer {
 	const struct tok *t;
+	const struct version *v;
 	struct chat_prompt *out;
-	struct ds_buf run; /* text since the last mark */
+	struct tok_ids *ids; /* where they go: out->ids but for an opening that comes later */
+	struct ds_buf *text; /* beside them; NULL = nowhere */
+	struct ds_buf run;   /* text since the last mark */
+	struct ds_buf json;  /* scratch */
 	struct ds_err *err;
 	int rc; /* -1 after the first failure; everything later does nothing */
 };
@@ -415,15 +99,30 @@ static void put_text(struct writer *w, const char *text, size_t len)
 	if (len == 0)
 		return;
 	ds_buf_put(&w->run, text, len);
-	ds_buf_put(&w->out->text, text, len);
+	if (w->text != NULL)
+		ds_buf_put(w->text, text, len);
+}
+
+static void put_string(struct writer *w, const json_t *s)
+{
+	put_text(w, json_string_value(s), json_string_length(s));
+}
+
+static void put_json(struct writer *w, const json_t *v)
+{
+	ds_buf_reset(&w->json);
+	pyjson_dump(v, &w->json);
+	if (w->json.failed)
+		w->run.failed = true;
+	put_text(w, w->json.data, w->json.len);
 }
 
 static void end_run(struct writer *w)
 {
-	if (w->rc == 0 && (w->run.failed || w->out->text.failed))
-		w->rc = no_memory(w->err);
+	if (w->rc == 0 && (w->run.failed || (w->text != NULL && w->text->failed)))
+		w->rc = chat_no_memory(w->err);
 	if (w->rc == 0 && w->run.len > 0)
-		w->rc = tok_encode(w->t, w->run.data, w->run.len, false, &w->out->ids, w->err);
+		w->rc = tok_encode(w->t, w->run.data, w->run.len, false, w->ids, w->err);
 	ds_buf_reset(&w->run);
 }
 
@@ -437,102 +136,319 @@ static void put_mark(struct writer *w, enum mark m)
 		w->rc = ds_err_why(w->err, "has no added token %s", mark_text[m]);
 	}
 	if (w->rc == 0)
-		w->rc = tok_ids_put(&w->out->ids, (uint32_t)id, w->err);
-	ds_buf_puts(&w->out->text, mark_text[m]);
+		w->rc = tok_ids_put(w->ids, (uint32_t)id, w->err);
+	if (w->text != NULL)
+		ds_buf_puts(w->text, mark_text[m]);
 }
 
-/* System text at the start; in thinking mode the effort line stands there even without one. */
-static void put_first(struct writer *w, const struct turn *system)
+static void put_letter(struct writer *w, char letter)
 {
-	char line[128];
-	int n;
+	static const struct {
+		char letter;
+		enum mark mark;
+	} marks[] = { { 'd', DSML }, { 't', THINK }, { 'e', THINK_END } };
+	char number[16];
+	const char *s = number;
 
-	if (system == NULL && w->out->effort == 0)
-		return;
-	put_mark(w, SYSTEM);
-	if (w->out->effort > 0) {
-		n = snprintf(
-			line, sizeof(line),
-			"Reasoning Effort: %u (range 1-100, the higher the value, the more thorough the reasoning)\n\n",
-			w->out->effort);
-		put_text(w, line, (size_t)n);
-	}
-	if (system != NULL)
-		put_text(w, system->text.data, system->text.len);
+	for (size_t i = 0; i < sizeof(marks) / sizeof(marks[0]); i++)
+		if (marks[i].letter == letter) {
+			put_mark(w, marks[i].mark);
+			return;
+		}
+	snprintf(number, sizeof(number), "%u", w->out->effort);
+	if (letter != 'n')
+		s = letter == 'c' ? w->v->calls : letter == 'i' ? w->v->invoke : w->v->parameter;
+	put_text(w, s, strlen(s));
 }
 
-/* @keep: with its reasoning; @open: generation goes on behind it */
-static void put_assistant(struct writer *w, const struct turn *t, bool keep, bool open)
+/* One of our own texts, with its letters. */
+static void put_template(struct writer *w, const char *s)
+{
+	for (const char *at; (at = strchr(s, '@')) != NULL; s = at + 2) {
+		put_text(w, s, (size_t)(at - s));
+		put_letter(w, at[1]);
+	}
+	put_text(w, s, strlen(s));
+}
+
+/* ------------------------------------- pieces of a turn -------------------------------------- */
+
+/* Parts are joined by an empty line, as the release's encoder does. */
+static void put_content(struct writer *w, const json_t *content)
+{
+	if (json_is_string(content))
+		put_string(w, content);
+	for (size_t i = 0; i < json_array_size(content); i++) {
+		put_template(w, i > 0 ? "\n\n" : "");
+		put_string(w, json_object_get(json_array_get(content, i), "text"));
+	}
+}
+
+static void put_parts(struct writer *w, const struct chat_turn *t)
+{
+	for (size_t i = 0; i < t->n_part; i++) {
+		const struct chat_part *p = &t->part[i];
+		put_template(w, i > 0 ? "\n\n" : "");
+		put_template(w, p->result ? "<tool_result>" : "");
+		put_content(w, p->content);
+		put_template(w, p->result ? "</tool_result>" : "");
+	}
+}
+
+static void put_call(struct writer *w, const json_t *name, const json_t *args)
+{
+	const char *sep = "", *key;
+	json_t *v;
+
+	put_template(w, "<@d@i name=\"");
+	put_string(w, name);
+	put_template(w, "\">\n");
+	json_object_foreach ((json_t *)args, key, v) {
+		put_template(w, sep);
+		put_template(w, "<@d@p name=\"");
+		put_text(w, key, strlen(key)); /* jansson takes no NUL in a key */
+		put_template(w, json_is_string(v) && pyjson_integer(v) == NULL
+					? "\" string=\"true\">"
+					: "\" string=\"false\">");
+		if (json_is_string(v) && pyjson_integer(v) == NULL)
+			put_string(w, v);
+		else
+			put_json(w, v);
+		put_template(w, "</@d@p>");
+		sep = "\n";
+	}
+	put_template(w, "\n</@d@i>");
+}
+
+/* The calls of one assistant's message, as the model would have written them. */
+static void put_calls(struct writer *w, const struct chat_turn *t)
+{
+	if (t->calls == NULL)
+		return;
+	put_template(w, "\n\n<@d@c>\n");
+	for (size_t i = 0; i < json_array_size(t->calls); i++) {
+		const json_t *call = json_array_get(t->calls, i);
+		put_template(w, i > 0 ? "\n" : "");
+		put_call(w, json_object_get(json_object_get(call, "function"), "name"),
+			 json_array_get(t->args, i));
+	}
+	put_template(w, "\n</@d@c>");
+}
+
+/* @request, @own: function objects, and a message's tools that hold some; one schema a line. */
+static void put_tools(struct writer *w, const json_t *request, size_t n_request, const json_t *own)
+{
+	const char *sep = "";
+
+	if (n_request + json_array_size(own) == 0)
+		return;
+	put_template(w, "\n\n");
+	put_template(w, tools_head);
+	for (size_t i = 0; i < n_request; i++, sep = "\n") {
+		put_template(w, sep);
+		put_json(w, json_array_get(request, i));
+	}
+	for (size_t i = 0; i < json_array_size(own); i++, sep = "\n") {
+		put_template(w, sep);
+		put_json(w, json_object_get(json_array_get(own, i), "function"));
+	}
+	put_template(w, tools_tail);
+}
+
+/* ---------------------------------------- the layout ----------------------------------------- */
+
+/* How the turns of a conversation lie. */
+struct layout {
+	const struct chat_turns *l;
+	size_t first; /* turns that stand in front of all others: 1 with a system message there, else 0 */
+	size_t asked;	  /* turns up to and including the last question */
+	size_t n_request; /* of out->tools, the request's own */
+	bool keep_all;	  /* no reasoning is dropped */
+};
+
+/* A turn that the assistant answers. */
+static bool is_question(const struct writer *w, const struct layout *y, size_t i)
+{
+	enum chat_role role = y->l->turn[i].role;
+
+	return role == CHAT_USER || (role == CHAT_SYSTEM && w->v->marks_system && i >= y->first);
+}
+
+static bool keeps(const struct writer *w, const struct layout *y, size_t i)
+{
+	return w->out->thinking && (y->keep_all || i >= y->asked);
+}
+
+/* System text, effort line, tools and format; in thinking mode the effort line stands there even alone. */
+static void put_first(struct writer *w, const struct layout *y)
+{
+	const struct chat_turn *system = y->first == 1 ? &y->l->turn[0] : NULL;
+	bool effort = w->out->effort >= w->v->effort_min;
+
+	if (w->v->marks_system &&
+	    (system != NULL || effort || y->n_request > 0 || w->out->format != NULL))
+		put_mark(w, SYSTEM);
+	if (effort)
+		put_template(w, w->v->effort);
+	if (system != NULL)
+		put_parts(w, system);
+	put_tools(w, w->out->tools, y->n_request, system != NULL ? system->tools : NULL);
+	if (w->out->format != NULL) {
+		put_template(w, "\n\n");
+		put_template(w, format_head);
+		put_json(w, w->out->format);
+	}
+}
+
+static void put_header(struct writer *w, bool think)
 {
 	put_mark(w, ASSISTANT);
+	put_mark(w, think ? THINK : THINK_END);
+}
+
+/* Behind its header. @keep: with its reasoning; @open: generation goes on behind it */
+static void put_assistant(struct writer *w, const struct chat_turn *t, bool keep, bool open)
+{
 	if (keep) {
-		put_mark(w, THINK);
-		put_text(w, json_string_value(t->reasoning), json_string_length(t->reasoning));
+		put_string(w, t->reasoning);
+		put_mark(w, THINK_END);
 	}
-	put_mark(w, THINK_END);
-	put_text(w, t->text.data, t->text.len);
+	put_parts(w, t);
+	put_calls(w, t);
 	if (!open)
 		put_mark(w, EOS);
 }
 
-static void put_turns(struct writer *w, const struct turns *l)
+static void put_asked(struct writer *w, const struct chat_turn *t)
 {
-	size_t first = l->n > 0 && l->turn[0].role == SYSTEM ? 1 : 0;
-	size_t asked =
-		0; /* turns up to and including the last question; reasoning before it is dropped */
+	if (t->role == CHAT_REMINDER)
+		put_mark(w, REMINDER);
+	else if (t->role == CHAT_USER)
+		put_mark(w, USER);
+	else if (w->v->marks_system)
+		put_mark(w, SYSTEM);
+	put_parts(w, t);
+	put_tools(w, NULL, 0, t->tools);
+}
 
-	for (size_t i = first; i < l->n; i++)
-		if (l->turn[i].role != ASSISTANT)
-			asked = i + 1;
+/*
+ * What a forced call begins with. Text is cut only where the model's own tokens end: behind ">" and a line
+ * feed, in front of "<".
+ */
+static void put_forced(struct writer *w, struct tok_ids *ids, struct ds_buf *text)
+{
+	w->ids = ids;
+	w->text = text;
+	put_template(w, "\n\n<@d@c>\n");
+	if (w->out->named != NULL) {
+		put_template(w, "<@d@i name=\"");
+		put_text(w, w->out->named, strlen(w->out->named));
+		put_template(w, "\">\n");
+	}
+	end_run(w);
+}
+
+static void put_turns(struct writer *w, const struct layout *y)
+{
+	const struct chat_turns *l = y->l;
+	bool header = false; /* it stands already, whatever came behind it */
+
 	put_mark(w, BOS);
-	put_first(w, first == 1 ? &l->turn[0] : NULL);
-	for (size_t i = first; i < l->n; i++) {
-		const struct turn *t = &l->turn[i];
-		if (t->role == ASSISTANT) {
-			put_assistant(w, t, w->out->thinking && i >= asked,
-				      l->open && i + 1 == l->n);
-		} else {
-			put_mark(w, t->role);
-			put_text(w, t->text.data, t->text.len);
+	put_first(w, y);
+	for (size_t i = y->first; i < l->n; i++) {
+		const struct chat_turn *t = &l->turn[i];
+		if (t->role == CHAT_ASSISTANT) {
+			if (!header)
+				put_header(w, keeps(w, y, i));
+			put_assistant(w, t, keeps(w, y, i), l->open && i + 1 == l->n);
+			header = false;
+			continue;
+		}
+		put_asked(w, t);
+		/* A reminder stands behind the header of the question in front of it. */
+		if (is_question(w, y, i) && i + 1 < l->n && l->turn[i + 1].role == CHAT_REMINDER) {
+			put_header(w, keeps(w, y, i + 1));
+			header = true;
 		}
 	}
 	/* Behind an assistant's turn as well: generation from its end mark stops at once or loops. */
-	if (!l->open) {
-		put_mark(w, ASSISTANT);
-		put_mark(w, w->out->thinking ? THINK : THINK_END);
-	}
+	if (!l->open && !l->closed && !header)
+		put_header(w, w->out->thinking);
 	end_run(w);
+}
+
+/* The forced opening, at the end of the prompt or for later. */
+static void put_choice(struct writer *w)
+{
+	struct chat_prompt *out = w->out;
+
+	if (w->rc != 0 || (out->choice != CHAT_MUST && out->choice != CHAT_MUST_ONE))
+		return;
+	put_forced(w, &out->forced, NULL);
+	out->forced_given = !out->thinking;
+	if (out->forced_given)
+		put_forced(w, &out->ids, &out->text);
+}
+
+static int write_prompt(const struct tok *t, const struct chat_turns *l, size_t n_request,
+			struct chat_prompt *out, struct ds_err *err)
+{
+	bool v41 = tok_special(t, mark_text[SYSTEM]) >= 0;
+	struct writer w = { .t = t, .v = &versions[v41 ? 0 : 1], .out = out, .err = err };
+	struct layout y = { .l = l, .n_request = n_request };
+
+	w.ids = &out->ids;
+	w.text = &out->text;
+	y.first = l->turn[0].role == CHAT_SYSTEM;
+	y.keep_all = l->keep_all || out->tools != NULL;
+	for (size_t i = y.first; i < l->n; i++)
+		if (is_question(&w, &y, i))
+			y.asked = i + 1;
+	put_turns(&w, &y);
+	put_choice(&w);
+	ds_buf_fini(&w.run);
+	ds_buf_fini(&w.json);
+	return w.rc;
+}
+
+/* A call cannot be forced where the answer does not begin. */
+static int check_forced(const struct chat_prompt *out, const struct chat_turns *l,
+			struct ds_err *err)
+{
+	if ((out->choice == CHAT_MUST || out->choice == CHAT_MUST_ONE) && (l->open || l->closed))
+		return chat_refuse(err, "tool_choice",
+				   "a call cannot be forced without a fresh generation prompt");
+	return 0;
 }
 
 int chat_encode(const struct tok *t, const json_t *body, bool thinking_default,
 		struct chat_prompt *out, struct ds_err *err)
 {
-	struct writer w = { .t = t, .out = out, .err = err };
-	struct turns l = { 0 };
+	struct chat_turns l = { 0 };
+	int rc = -1;
 
 	*out = (struct chat_prompt){ 0 };
 	if (!json_is_object(body))
-		return refuse(err, "body", "is not a JSON object");
-	w.rc = read_knobs(body, thinking_default, out, err);
-	if (w.rc == 0)
-		w.rc = check_body(body, err);
-	if (w.rc == 0)
-		w.rc = read_turns(&l, body, err);
-	if (w.rc == 0)
-		put_turns(&w, &l);
+		return chat_refuse(err, "body", "is not a JSON object");
+	if (chat_read_knobs(body, thinking_default, out, err) == 0 &&
+	    chat_read_turns(&l, body, err) == 0 && chat_read_tools(body, out, err) == 0 &&
+	    check_forced(out, &l, err) == 0)
+		rc = write_prompt(t, &l, json_array_size(json_object_get(body, "tools")), out, err);
 	out->open = l.open;
-	if (l.open)
-		out->thinking = false; /* the continued turn's reasoning is closed */
-	ds_buf_fini(&w.run);
-	turns_fini(&l);
-	if (w.rc != 0)
+	if (l.open || l.closed)
+		out->thinking = false; /* the reasoning of what is continued is closed */
+	chat_turns_fini(&l);
+	if (rc != 0)
 		chat_prompt_fini(out);
-	return w.rc;
+	return rc;
 }
 
 void chat_prompt_fini(struct chat_prompt *p)
 {
 	tok_ids_fini(&p->ids);
+	tok_ids_fini(&p->forced);
 	ds_buf_fini(&p->text);
+	json_decref(p->tools);
+	json_decref(p->format);
 	*p = (struct chat_prompt){ 0 };
 }

@@ -23,6 +23,7 @@
 #include "json.h"
 #include "modeldir.h"
 #include "priv.h"
+#include "pyjson.h"
 #include "sample.h"
 #include "spawn.h"
 
@@ -145,8 +146,8 @@ static int encode_messages(struct gen *g, struct ds_err *err)
 {
 	struct chat_prompt p = { 0 };
 	json_error_t why;
-	json_t *body = json_loadb(g->input.data == NULL ? "" : g->input.data, g->input.len,
-				  JSON_ALLOW_NUL, &why);
+	json_t *body =
+		pyjson_load(g->input.data == NULL ? "" : g->input.data, g->input.len, 0, &why);
 
 	if (body == NULL) {
 		ds_err_set(err, DS_ERR_INPUT, 0, g->a.messages, "parse a chat/completions body");

@@ -8,6 +8,7 @@
 
 #include "chat.h"
 #include "fuzz_tok.h"
+#include "pyjson.h"
 
 /* Feed the prompt back as if it were generated, whole and with no marks lost. */
 static void output(const struct tok *t, const struct tok_ids *ids, bool thinking)
@@ -28,10 +29,40 @@ static void output(const struct tok *t, const struct tok_ids *ids, bool thinking
 	ds_buf_fini(&content);
 }
 
-/* Messages and four marks for each at most, five around them. */
+/* Marks that the calls of a message need: two for the block, two for each call, two for each argument. */
+static size_t call_marks(const json_t *message)
+{
+	const json_t *calls = json_object_get(message, "tool_calls");
+	size_t n = json_array_size(calls) > 0 ? 2 : 0;
+
+	for (size_t i = 0; i < json_array_size(calls); i++) {
+		json_error_t at;
+		json_t *v = json_object_get(json_object_get(json_array_get(calls, i), "function"),
+					    "arguments");
+		json_t *args = json_is_string(v) ? pyjson_load(json_string_value(v),
+							       json_string_length(v), 0, &at)
+						 : json_incref(v);
+		n += 2 + 2 * json_object_size(args);
+		json_decref(args);
+	}
+	return n;
+}
+
+/* Four marks a message and its calls, those of each tools block, ten around them. */
 static void check(const struct tok *t, const json_t *body, const struct chat_prompt *p)
 {
-	size_t marks = 0, most = 5 + 4 * json_array_size(json_object_get(body, "messages"));
+	const json_t *messages = json_object_get(body, "messages");
+	size_t marks = 0, most = 10 + 13;
+
+	for (size_t i = 0; i < json_array_size(messages); i++) {
+		const json_t *m = json_array_get(messages, i);
+		most += 4 + call_marks(m);
+		most += json_array_size(json_object_get(m, "tools")) > 0 ? 13 : 0;
+	}
+	if (p->forced_given &&
+	    (p->forced.n > p->ids.n || memcmp(p->ids.id + p->ids.n - p->forced.n, p->forced.id,
+					      p->forced.n * sizeof(*p->forced.id)) != 0))
+		abort();
 
 	for (size_t i = 0; i < p->ids.n; i++)
 		marks += tok_is_special(t, p->ids.id[i]);
@@ -47,7 +78,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	static struct tok *t;
 	struct ds_err err = { 0 };
 	struct chat_prompt p;
-	json_t *body = json_loadb((const char *)data, size, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+	json_error_t at;
+	json_t *body = pyjson_load((const char *)data, size, JSON_DECODE_ANY, &at);
 
 	if (t == NULL)
 		t = fuzz_tok();

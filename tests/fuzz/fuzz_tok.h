@@ -63,6 +63,7 @@ static const char *const fuzz_marks[] = {
 	"<think>",
 	"</think>",
 	"\uff5cDSML\uff5c",
+	"<\uff5clatest_reminder\uff5c>",
 	"<th",
 };
 

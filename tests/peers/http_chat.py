@@ -358,7 +358,7 @@ def test_bad_bodies(s):
     fields = [
         ({"messages": ...}, "messages"), ({"messages": []}, "messages"), ({"messages": "x"}, "messages"),
         ({"messages": [{"role": "wizard", "content": "x"}]}, "messages[0].role"),
-        ({"messages": [{"role": "user", "content": "x"}, {"role": "tool", "content": "x"}]}, "messages[1].role"),
+        ({"messages": [{"role": "user", "content": "x"}, {"role": "function", "content": "x"}]}, "messages[1].role"),
         ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]},
          "messages[0].content[0].type"),

@@ -26,8 +26,15 @@ int main(void)
 #else
 
 static const char request[] =
-	"{\"messages\":[{\"role\":\"system\",\"content\":\"the abaab\"},{\"role\":\"user\",\"content\":"
-	"\"==========================================================================\"}]}";
+	"{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"maximum\":1.5}}}],"
+	"\"tool_choice\":\"required\",\"response_format\":{\"type\":\"json_object\"},\"messages\":["
+	"{\"role\":\"system\",\"content\":\"the abaab\"},{\"role\":\"user\",\"content\":"
+	"\"==========================================================================\"},"
+	"{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"a\",\"function\":{\"name\":\"f\","
+	"\"arguments\":\"{\\\"a\\\": \\\"x\\\", \\\"b\\\": [18446744073709551615]}\"}},"
+	"{\"id\":\"b\",\"function\":{\"name\":\"f\",\"arguments\":{}}}]},"
+	"{\"role\":\"tool\",\"tool_call_id\":\"b\",\"content\":\"1\"},"
+	"{\"role\":\"tool\",\"tool_call_id\":\"a\",\"content\":\"2\"}]}";
 
 /* Return: ids of the prompt; 0 with @err set. */
 static size_t run(const char *file, const json_t *body, struct ds_err *err)

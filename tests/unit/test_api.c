@@ -88,7 +88,7 @@ static const struct refuse_case {
 	{ "{" MSG ",\"top_k\":2.5}", "top_k", "whole number" },
 	{ "{" MSG ",\"top_k\":-2}", "top_k", "whole number" },
 	{ "{" MSG ",\"seed\":1e300}", "seed", "whole number" },
-	{ "{" MSG ",\"seed\":99999999999999999999}", "", "not JSON" },
+	{ "{" MSG ",\"seed\":99999999999999999999}", "seed", "whole number" },
 	{ "{" MSG ",\"max_tokens\":0}", "max_tokens", "from 1" },
 	{ "{" MSG ",\"max_tokens\":-1}", "max_tokens", "from 1" },
 	{ "{" MSG ",\"max_completion_tokens\":0}", "max_completion_tokens", "from 1" },
