@@ -28,7 +28,6 @@ static int fail(const char *file, const char *what, struct ds_err *err)
 	return -1;
 }
 
-/* Opened with the power that the command was started with; everything after that needs none. */
 static int open_new(const char *file, struct ds_err *err)
 {
 	if (strcmp(file, ENG_SECRET_FILE) == 0 && mkdir("/etc/dsengine", 0755) != 0 &&
@@ -75,12 +74,13 @@ int cmd_keygen(int argc, char **argv)
 	int fd = open_new(file, &err);
 	if (fd < 0)
 		return cmd_fail(&err);
-	int rc = priv_drop(NULL, PRIV_OTHER, &err);
-	if (rc == 0)
-		rc = fill(fd, file, &err);
+	/* Nothing is parsed, and a secret that could not be written must go: root is kept to the end. */
+	int rc = fill(fd, file, &err);
 	close(fd);
-	if (rc != 0)
+	if (rc != 0) {
+		unlink(file);
 		return cmd_fail(&err);
+	}
 	fprintf(stderr, "%s: made; copy it to every node of the group, over a channel you trust\n",
 		file);
 	return 0;

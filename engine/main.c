@@ -4,6 +4,7 @@
  * A new command is a row here and a file of its own. Help is printed from the table, so it cannot
  * name what does not exist.
  */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -31,6 +32,8 @@ static void help(FILE *f)
 int main(int argc, char **argv)
 {
 	struct ds_err err = { 0 };
+	/* A limit on file sizes is an error of write(), which names the file, and no reason to die. */
+	signal(SIGXFSZ, SIG_IGN);
 	if (ds_hold_std_fds(&err) != 0)
 		return cmd_fail(&err);
 	if (argc < 2) {

@@ -349,6 +349,15 @@ def descriptors():
     check("an older output is replaced, not overwritten in part", r.returncode == 0 and os.path.getsize(out) == 1280 * 4, r)
 
 
+    # ulimit counts blocks of 1024 bytes
+    limited = ["bash", "-c", 'ulimit -f "$1"; shift; exec "$@"', "-"]
+    r = subprocess.run(limited + ["1"] + args, capture_output=True, timeout=LIMIT_S)
+    check("a limit on file sizes is an error that names the file", r.returncode == 1 and b"closed" in r.stderr and b"too large" in r.stderr, r)
+    secret = tmp + "/secret"
+    r = subprocess.run(limited + ["0", PROG, "keygen", secret], capture_output=True, timeout=LIMIT_S)
+    check("a secret that cannot be written leaves no file", r.returncode == 1 and b"secret" in r.stderr and not os.path.exists(secret), r)
+
+
 # ------------------------------------------------------------------ ends
 
 def powers(pid):
