@@ -24,7 +24,8 @@
 #include "log.h"
 
 #define HTTP_THREADS   2
-#define HTTP_TIMEOUT_S 60 /* of a connection that neither sends nor takes anything */
+#define HTTP_SILENT_S  10 /* of a connection whose first request has not come */
+#define HTTP_TIMEOUT_S 60 /* of one that sent a request and then neither sends nor takes anything */
 #define STREAM_BLOCK   16384
 #define RETRY_AFTER    "5"
 
@@ -602,6 +603,8 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const cha
 			return MHD_NO;
 		x->h = cls;
 		*state = x;
+		MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT,
+					  (unsigned int)HTTP_TIMEOUT_S);
 	}
 	/*
 	 * The library calls first with the header alone. An answer at that point ends the connection,
@@ -720,7 +723,7 @@ static int start_daemon(struct http *h, struct ds_err *err)
 		MHD_OPTION_THREAD_POOL_SIZE, (unsigned int)HTTP_THREADS,
 		MHD_OPTION_STRICT_FOR_CLIENT, 1,
 		MHD_OPTION_CONNECTION_LIMIT, (unsigned int)HTTP_CONNECTIONS_MAX,
-		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned int)HTTP_TIMEOUT_S,
+		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned int)HTTP_SILENT_S,
 		MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
 		MHD_OPTION_END);
 	/* clang-format on */

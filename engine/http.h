@@ -17,7 +17,7 @@
 #include "scheduler.h"
 #include "tokenizer.h"
 
-#define HTTP_CONNECTIONS_MAX 400 /* well above the queue, so that the next client gets its 503 */
+#define HTTP_CONNECTIONS_MAX 1500 /* each may take two descriptors; well above the queue */
 #define HTTP_BODIES_MAX	     (256u * 1024 * 1024) /* bytes of all bodies that are arriving */
 #define HTTP_KEYS_MAX	     64
 

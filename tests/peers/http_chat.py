@@ -463,6 +463,19 @@ def test_garbage(s):
         k.close()
 
 
+def test_idle(s):
+    """Connections that say nothing neither keep the next client out nor stay."""
+    idle = [socket.create_connection(("127.0.0.1", s.port), timeout=5) for _ in range(600)]
+    code = s.get("/health")[0]
+    check("600 silent connections do not keep a client out", code == 200, code)
+    ends = 0
+    for c in idle:
+        c.settimeout(40)
+        ends += c.recv(1) == b""
+        c.close()
+    check("the server closes connections that stay silent", ends == len(idle), ends)
+
+
 def seconds(f):
     start = time.monotonic()
     f()
@@ -660,7 +673,7 @@ def main():
     s = Server(*MAIN)
     set_long(s)
     for f in (test_health_and_models, test_answer, test_equals_generate, test_stream, test_thinking, test_continue, test_limits, test_sampling,
-              test_bad_bodies, test_http, test_garbage, test_load, test_cancel, test_order, test_queue):
+              test_bad_bodies, test_http, test_garbage, test_idle, test_load, test_cancel, test_order, test_queue):
         attempt(f, s)
         if s.process.poll() is not None:
             check("the server lives", False, f"exit {s.process.returncode} during {f.__name__}: {s.said()[-1500:]!r}")
