@@ -149,7 +149,7 @@ tests-build: all $(B)/tests/unit/runner $(PROGS) $(TOOLS)
 DEP_BUILD := gcc libc6-dev make pkg-config libnl-3-dev libnl-route-3-dev libcap-dev libjansson-dev \
              libmicrohttpd-dev libpcre2-dev libssl-dev
 DEP_RUN   := iproute2 iputils-ping nftables curl procps util-linux ca-certificates
-DEP_TEST  := libcunit1-dev python3-minimal python3 mandoc
+DEP_TEST  := libcunit1-dev python3-minimal python3 python3-venv mandoc
 # AArch64 on an emulated processor: tests/lab/arm64.sh.
 DEP_CROSS := $(if $(filter aarch64,$(ARCH)),,gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)
 DEP_LINT  := clang clang-format clang-tidy libclang-rt-dev git

@@ -7,7 +7,6 @@ Starts servers on free loopback ports, talks to them with the standard library a
 line per test: "ok NAME" or "not ok NAME" with the reason below. Exit 1 if any failed.
 """
 import argparse
-import atexit
 import http.client
 import json
 import os
@@ -19,6 +18,9 @@ import threading
 import time
 import traceback
 
+import serving
+from serving import PATIENCE_S
+
 ap = argparse.ArgumentParser()
 ap.add_argument("--engine", required=True)
 ap.add_argument("--model", required=True)
@@ -27,73 +29,19 @@ ap.add_argument("--user")
 ap.add_argument("--only", help="run the tests whose function name has this in it")
 opt = ap.parse_args()
 
-PATIENCE_S = 60     # for one answer; sanitizer builds are slow
 WAITING_MAX = 128   # requests behind the running one
 PING_S = 5          # a waiting stream gets a comment
 
-failed = 0
-servers = []
-
-
-def check(name, good, why=""):
-    """One line of the report."""
-    global failed
-    if good:
-        print(f"ok serve: {name}", flush=True)
-        return
-    failed += 1
-    print(f"not ok serve: {name}\n   {str(why)[:600]}", flush=True)
+check = serving.Report("serve")
 
 
 # ------------------------------------------------------------------------------ servers
 
-class Server:
-    """A running `dsengine serve`; ready when its health says so."""
+class Server(serving.Server):
+    """One that is asked on the chat endpoint."""
 
     def __init__(self, *args, wait=True):
-        self.log = open(os.path.join(opt.dir, f"serve-{len(servers)}.log"), "wb+")
-        for _ in range(3):
-            with socket.socket() as s:
-                s.bind(("127.0.0.1", 0))
-                self.port = s.getsockname()[1]
-            argv = [opt.engine, "serve", "-m", opt.model, "--host", "127.0.0.1", "--port", str(self.port)]
-            argv += (["--user", opt.user] if opt.user else []) + list(args)
-            self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
-            servers.append(self)
-            if not wait or self.ready():
-                return
-            if b"Address already in use" not in self.said():
-                break
-        raise RuntimeError(f"the server did not become ready: {self.said()[-800:]!r}")
-
-    def ready(self):
-        until = time.monotonic() + PATIENCE_S
-        while time.monotonic() < until and self.process.poll() is None:
-            try:
-                if self.get("/health")[0] == 200:
-                    return True
-            except OSError:
-                pass
-            time.sleep(0.02)
-        return False
-
-    def said(self):
-        self.log.flush()
-        with open(self.log.name, "rb") as f:
-            return f.read()
-
-    def get(self, path, method="GET", **headers):
-        return self.request(method, path, None, {k.replace("_", "-"): v for k, v in headers.items()})
-
-    def request(self, method, path, body, headers):
-        """Status, headers and body of one exchange on a connection of its own."""
-        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
-        try:
-            c.request(method, path, body, headers)
-            r = c.getresponse()
-            return r.status, r.headers, r.read()
-        finally:
-            c.close()
+        super().__init__(opt, *args, wait=wait)
 
     def post(self, body, **headers):
         """A chat request; @body: an object, or the bytes themselves."""
@@ -109,27 +57,6 @@ class Server:
         if status != 200:
             raise AssertionError(f"status {status}: {answer}")
         return answer
-
-    def stop(self, sig=signal.SIGTERM, patience=20):
-        if self.process.poll() is None:
-            self.process.send_signal(sig)
-        return self.process.wait(patience)
-
-
-@atexit.register
-def stop_all():
-    for s in servers:
-        if s.process.poll() is None:
-            s.process.terminate()
-    for s in servers:
-        try:
-            s.process.wait(5)
-        except subprocess.TimeoutExpired:
-            s.process.kill()
-            s.process.wait()
-
-
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 def question(text, **fields):
@@ -679,7 +606,7 @@ def main():
             check("the server lives", False, f"exit {s.process.returncode} during {f.__name__}: {s.said()[-1500:]!r}")
             s = Server(*MAIN)
     attempt(test_stop, s)
-    return 1 if failed else 0
+    return 1 if check.failed else 0
 
 
 sys.exit(main())
