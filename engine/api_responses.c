@@ -15,6 +15,7 @@
 #include "api_format.h"
 #include "api_translate.h"
 #include "json.h"
+#include "pyjson.h"
 
 /* Reasoning that a client carries for us in "encrypted_content": not secret, only out of its sight. */
 #define CARRIED "ds1."
@@ -607,11 +608,11 @@ static const char *item_id(const struct api_doc *d, uint32_t kind, uint32_t inde
 
 static void put_json(struct ds_json *j, const json_t *v)
 {
-	char *text = json_dumps(v, JSON_ENCODE_ANY);
-	if (text == NULL)
-		j->out->failed = true;
-	ds_json_raw(j, text != NULL ? text : "null");
-	free(text);
+	struct ds_buf text = { 0 };
+	pyjson_dump(v, &text);
+	j->out->failed |= text.failed;
+	ds_json_raw(j, text.failed ? "null" : text.data);
+	ds_buf_fini(&text);
 }
 
 /* The whole text so that a client that hides reasoning can still bring it back. */
