@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import json
 import os
+import subprocess
 import sys
 import time
 import traceback
@@ -272,6 +273,25 @@ def test_cancel(c):
     check("both: a message stream too", cancelled() == before + 2, c.server.said()[-400:])
 
 
+def page_blocks(section):
+    """The literal blocks of one section of dsengine-clients(7), as a reader would copy them."""
+    with open("man/dsengine-clients.7") as f:
+        text = f.read()
+    body = text.split(f".Ss {section}", 1)[1].split("\n.S", 1)[0]
+    return [b.split("\n.Ed", 1)[0].split("\n", 1)[1].replace("\\e", "\\") for b in body.split("\n.Bd -literal")[1:]]
+
+
+def test_page(c):
+    """The examples of the man page that say they are tested, run as they stand but for port and key."""
+    for section, argv, end in (("curl", ["sh", "-c"], b"data: [DONE]"), ("The openai", [sys.executable, "-c"], b""),
+                               ("The anthropic", [sys.executable, "-c"], b"")):
+        blocks = page_blocks(section)
+        block = blocks[0].replace("127.0.0.1:8000", f"127.0.0.1:{c.server.port}").replace("KEY", KEY)
+        r = subprocess.run(argv + [block], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=PATIENCE_S, check=False)
+        check(f"page: the example of {section} works", len(blocks) == 1 and r.returncode == 0
+              and r.stdout.strip().endswith(end) and r.stdout.strip(), (block, r))
+
+
 def attempt(f, c):
     if opt.only and opt.only not in f.__name__:
         return
@@ -290,7 +310,7 @@ def main():
     os.chmod(keys, 0o600)
     c = Clients(serving.Server(opt, "--api-key-file", keys))
     for f in (test_messages, test_messages_stream, test_messages_thinking, test_messages_limits, test_messages_errors,
-              test_responses, test_responses_stream, test_responses_reasoning, test_responses_errors, test_many, test_cancel):
+              test_responses, test_responses_stream, test_responses_reasoning, test_responses_errors, test_many, test_cancel, test_page):
         attempt(f, c)
     return 1 if check.failed else 0
 
