@@ -306,13 +306,28 @@ static void put_header(struct writer *w, bool think)
 	put_mark(w, think ? THINK : THINK_END);
 }
 
-/* Behind its header. @keep: with its reasoning; @open: generation goes on behind it */
+/* Whether a turn has nothing behind its reasoning. */
+static bool only_reasons(const struct chat_turn *t)
+{
+	bool said = false;
+
+	for (size_t i = 0; i < t->n_part; i++)
+		said = said || json_string_length(t->part[i].content) > 0 ||
+		       json_array_size(t->part[i].content) > 0;
+	return !said && t->calls == NULL && json_string_length(t->reasoning) > 0;
+}
+
+/* Behind its header. @keep: with its reasoning; @open: generation goes on behind it, in the reasoning if that is all */
 static void put_assistant(struct writer *w, const struct chat_turn *t, bool keep, bool open)
 {
-	if (keep) {
+	bool inside = keep && open && only_reasons(t);
+
+	if (open)
+		w->out->thinking = inside;
+	if (keep)
 		put_string(w, t->reasoning);
+	if (keep && !inside)
 		put_mark(w, THINK_END);
-	}
 	put_parts(w, t);
 	put_calls(w, t);
 	if (!open)
@@ -435,8 +450,8 @@ int chat_encode(const struct tok *t, const json_t *body, bool thinking_default,
 	    check_forced(out, &l, err) == 0)
 		rc = write_prompt(t, &l, json_array_size(json_object_get(body, "tools")), out, err);
 	out->open = l.open;
-	if (l.open || l.closed)
-		out->thinking = false; /* the reasoning of what is continued is closed */
+	if (l.closed)
+		out->thinking = false;
 	chat_turns_fini(&l);
 	if (rc != 0)
 		chat_prompt_fini(out);

@@ -22,8 +22,8 @@ enum chat_choice {
 struct chat_prompt {
 	struct tok_ids ids; /* owned: chat_prompt_fini() */
 	struct ds_buf text; /* the same as text, for people and tests */
-	bool open;	 /* the last message goes on: set chat_out.started, its line feeds count */
-	bool thinking;	 /* generation begins in reasoning: the header ended in <think> */
+	bool open;     /* the last message goes on: set chat_out.started, its line feeds count */
+	bool thinking; /* generation begins in reasoning: behind <think>, or inside when open as well */
 	uint32_t effort; /* 1..100 as written in front; 0 in chat mode */
 
 	json_t *tools; /* owned: every tool's function object in the prompt's order; NULL = no tools */
