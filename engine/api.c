@@ -285,6 +285,27 @@ static int translate(const struct api_way *way, struct api_request *r, struct ds
 	return chat == NULL || (way->echo != NULL && r->echo == NULL) ? -1 : 0;
 }
 
+/* Replaces the @n bytes at @at, which is in @path. */
+static void replace(char *path, size_t size, char *at, size_t n, const char *by)
+{
+	char all[sizeof(((struct ds_err *)0)->obj) * 2];
+	snprintf(all, sizeof(all), "%.*s%s%s", (int)(at - path), path, by, at + n);
+	snprintf(path, size, "%s", all);
+}
+
+void api_own_path(const struct api_way *way, char *path, size_t size)
+{
+	for (const struct api_name *k = way != NULL ? way->name : NULL;
+	     k != NULL && k->chat != NULL; k++) {
+		size_t n = strlen(k->chat);
+		char *at = k->chat[0] == '.' ? strstr(path, k->chat) : path;
+		if (at != NULL && strncmp(at, k->chat, n) == 0 && strchr(".[", at[n]) != NULL) {
+			replace(path, size, at, n, k->own);
+			return;
+		}
+	}
+}
+
 int api_request_parse(const char *text, size_t len, struct api_request *out, struct ds_err *err)
 {
 	return api_request_parse_by(NULL, text, len, out, err);
@@ -303,7 +324,10 @@ int api_request_parse_by(const struct api_way *way, const char *text, size_t len
 		return ds_err_why(err, "the body is not JSON: line %d column %d: %.150s", at.line,
 				  at.column, at.text);
 	}
-	if ((way != NULL && translate(way, out, err) != 0) || get_all(out->body, out, err) != 0) {
+	int rc = way != NULL ? translate(way, out, err) : 0;
+	if (rc == 0 && (rc = get_all(out->body, out, err)) != 0)
+		api_own_path(way, err->obj, sizeof(err->obj));
+	if (rc != 0) {
 		api_request_fini(out);
 		return -1;
 	}

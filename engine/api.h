@@ -42,14 +42,23 @@ struct api_request {
 int api_request_parse(const char *text, size_t len, struct api_request *out, struct ds_err *err);
 void api_request_fini(struct api_request *r);
 
+/* A field of chat/completions and what another endpoint calls it. */
+struct api_name {
+	const char *chat; /* the path's beginning, or, with a point in front, a part of it */
+	const char *own;
+};
+
 /* How another endpoint's bodies become chat bodies; see api_format.h. */
 struct api_way {
 	json_t *(*to_chat)(const json_t *body, struct ds_err *err);
 	json_t *(*echo)(const json_t *body, struct ds_err *err); /* for api_request.echo; or NULL */
+	const struct api_name *name;				 /* ends with chat NULL */
 };
 /** api_request_parse_by() - the same for the body of another endpoint. @way: NULL = chat/completions */
 int api_request_parse_by(const struct api_way *way, const char *text, size_t len,
 			 struct api_request *out, struct ds_err *err);
+/** api_own_path() - a chat body's path as the client knows it. @path: [@size]; @way: NULL = as it is */
+void api_own_path(const struct api_way *way, char *path, size_t size);
 
 /* Stop strings over visible content, across tokens: text that may still become one is held back. */
 struct api_stop {

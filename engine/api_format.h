@@ -79,21 +79,25 @@ extern const struct api_format api_messages_format;    /* api_messages.c */
 /**
  * api_responses_to_chat(), api_messages_to_chat() - rewrite a parsed body of the endpoint as the body of
  * chat/completions that means the same; what cannot be said there is refused by the field's own name.
+ * api_messages_count_to_chat() is for /v1/messages/count_tokens, which needs no max_tokens.
  * @body: borrowed. Return: owned by the caller; NULL with DS_ERR_INPUT (err->obj: the JSON path in @body).
  */
 json_t *api_responses_to_chat(const json_t *body, struct ds_err *err);
 json_t *api_messages_to_chat(const json_t *body, struct ds_err *err);
-
-/** api_messages_count_to_chat() - the same for /v1/messages/count_tokens, which needs no max_tokens. */
 json_t *api_messages_count_to_chat(const json_t *body, struct ds_err *err);
-/** api_messages_put_count() - its answer. @n: the prompt's tokens */
-void api_messages_put_count(struct ds_buf *out, uint32_t n);
 
 /**
- * api_responses_echo() - what every response object repeats of its request; the route keeps it in
- * api_request.echo. @body: as given to api_responses_to_chat(), which must have taken it.
+ * api_responses_echo() - what every response object repeats of its request, for api_request.echo.
+ * @body: as given to api_responses_to_chat(), which must have taken it.
  * Return: owned; NULL with DS_ERR_NOMEM.
  */
 json_t *api_responses_echo(const json_t *body, struct ds_err *err);
+
+/** api_messages_put_count() - the answer of count_tokens. @n: the prompt's tokens */
+void api_messages_put_count(struct ds_buf *out, uint32_t n);
+
+extern const struct api_way api_responses_way; /* api_responses.c */
+extern const struct api_way api_messages_way;  /* api_messages.c */
+extern const struct api_way api_count_way;     /* api_messages.c */
 
 #endif

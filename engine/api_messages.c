@@ -11,6 +11,7 @@
 
 #include "api_format.h"
 #include "api_translate.h"
+#include "chat.h"
 #include "json.h"
 
 /* ---------------------------------- content blocks ---------------------------------- */
@@ -245,8 +246,9 @@ static int put_tool(struct tr *t, json_t *tools, const json_t *tool, size_t i)
 			t,
 			"is a tool of its vendor's; this server knows tools with an input_schema",
 			"tools[%zu].type", i);
-	if (!json_is_string(name))
-		return tr_refuse(t, "must be a string", "tools[%zu].name", i);
+	if (!chat_is_name(name))
+		return tr_refuse(t, "must be a name: text without quotes or line ends",
+				 "tools[%zu].name", i);
 	if (about != NULL && !json_is_string(about))
 		return tr_refuse(t, "must be a string", "tools[%zu].description", i);
 	if (!json_is_object(schema))
@@ -422,6 +424,18 @@ json_t *api_messages_count_to_chat(const json_t *body, struct ds_err *err)
 {
 	return translate(body, true, err);
 }
+
+static const struct api_name names[] = {
+	{ ".function.parameters", ".input_schema" },
+	{ ".function", "" },
+	{ "response_format.json_schema", "output_config.format" },
+	{ "response_format", "output_config.format" },
+	{ "reasoning_effort", "output_config.effort" },
+	{ "stop", "stop_sequences" },
+	{ NULL, NULL },
+};
+const struct api_way api_messages_way = { .to_chat = api_messages_to_chat, .name = names };
+const struct api_way api_count_way = { .to_chat = api_messages_count_to_chat, .name = names };
 
 void api_messages_put_count(struct ds_buf *out, uint32_t n)
 {

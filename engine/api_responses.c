@@ -14,6 +14,7 @@
 
 #include "api_format.h"
 #include "api_translate.h"
+#include "chat.h"
 #include "json.h"
 #include "pyjson.h"
 
@@ -168,6 +169,16 @@ static json_t *full_name(struct tr *t, const json_t *space, const json_t *name)
 	return full;
 }
 
+static bool is_object_text(const json_t *v)
+{
+	json_error_t at;
+	json_t *o = pyjson_load(json_string_value(v), json_string_length(v), 0, &at);
+	bool ok = json_is_object(o) ||
+		  (o == NULL && json_error_code(&at) == json_error_out_of_memory);
+	json_decref(o);
+	return ok || json_string_length(v) == 0; /* an empty string is an empty object */
+}
+
 /* "function_call" and "custom_tool_call"; the latter's input is the one argument of a function. */
 static int put_call(struct tr *t, const json_t *item, bool custom, size_t i)
 {
@@ -183,6 +194,8 @@ static int put_call(struct tr *t, const json_t *item, bool custom, size_t i)
 		return tr_refuse(t, "must be a string", "input[%zu].namespace", i);
 	if (!json_is_string(v) && (custom || !json_is_object(v)))
 		return tr_refuse(t, "must be a string", "input[%zu].%s", i, key);
+	if (!custom && json_is_string(v) && !is_object_text(v))
+		return tr_refuse(t, "must be the JSON of an object", "input[%zu].arguments", i);
 	json_t *arguments = custom ? json_object() : tr_share(v);
 	if (custom)
 		tr_put(t, arguments, "input", tr_share(v));
@@ -339,8 +352,9 @@ static int put_tool(struct tr *t, json_t *list, const json_t *tool, const json_t
 	if (!custom && !group && !tr_is(type, "function"))
 		return tr_refuse(t, "is no tool that this server can offer; leave it out",
 				 "%s.type", at);
-	if (!json_is_string(name))
-		return tr_refuse(t, "must be a string", "%s.name", at);
+	if (!chat_is_name(name))
+		return tr_refuse(t, "must be a name: text without quotes or line ends", "%s.name",
+				 at);
 	if (!group)
 		return custom ? put_custom(t, list, tool, space, at)
 			      : put_function(t, list, tool, space, at);
@@ -554,6 +568,20 @@ json_t *api_responses_echo(const json_t *body, struct ds_err *err)
 	json_decref(t.out);
 	return NULL;
 }
+
+/* Paths of single messages do not come up: what they can hold is checked above. */
+static const struct api_name names[] = {
+	{ ".function", "" },
+	{ "response_format.json_schema", "text.format" },
+	{ "response_format", "text.format" },
+	{ "max_tokens", "max_output_tokens" },
+	{ NULL, NULL },
+};
+const struct api_way api_responses_way = {
+	.to_chat = api_responses_to_chat,
+	.echo = api_responses_echo,
+	.name = names,
+};
 
 /* The tool of the request that a call's name means; @space: its namespace or NULL. Views. */
 static const json_t *find_tool(const json_t *tools, const char *name, size_t len,

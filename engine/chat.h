@@ -49,6 +49,8 @@ struct chat_prompt {
 int chat_encode(const struct tok *t, const json_t *body, bool thinking_default,
 		struct chat_prompt *out, struct ds_err *err);
 void chat_prompt_fini(struct chat_prompt *p);
+/** chat_is_name() - whether @v can name a tool: a string that can stand between quotes in the markup. */
+bool chat_is_name(const json_t *v);
 
 /*
  * Output side: token by token into reasoning and content (serving.md C, without tool blocks): swallows

@@ -10,7 +10,7 @@
 #include "chat_int.h"
 
 /* A name stands between quotes in the markup and cannot be escaped there. */
-static bool is_name(const json_t *v)
+bool chat_is_name(const json_t *v)
 {
 	const char *s = json_string_value(v);
 	size_t n = json_string_length(v);
@@ -36,7 +36,7 @@ int chat_check_tools(const json_t *tools, const char *path, struct ds_err *err)
 		if (!json_is_object(function))
 			return chat_refuse(err, at, "is not an object");
 		snprintf(at, sizeof(at), "%s[%zu].function.name", path, i);
-		if (!is_name(json_object_get(function, "name")))
+		if (!chat_is_name(json_object_get(function, "name")))
 			return chat_refuse(err, at,
 					   "is not a name: text without quotes or line ends");
 	}

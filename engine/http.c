@@ -45,21 +45,15 @@ struct http {
 struct endpoint {
 	const char *path;
 	const struct api_format *format;
-	struct api_way way;
-	bool counts; /* answers with the prompt's length alone */
+	const struct api_way *way; /* NULL: chat/completions itself */
+	bool counts;		   /* answers with the prompt's length alone */
 };
 
 static const struct endpoint endpoints[] = {
-	{ "/v1/chat/completions", &api_chat_format, { NULL, NULL }, false },
-	{ "/v1/responses",
-	  &api_responses_format,
-	  { api_responses_to_chat, api_responses_echo },
-	  false },
-	{ "/v1/messages", &api_messages_format, { api_messages_to_chat, NULL }, false },
-	{ "/v1/messages/count_tokens",
-	  &api_messages_format,
-	  { api_messages_count_to_chat, NULL },
-	  true },
+	{ "/v1/chat/completions", &api_chat_format, NULL, false },
+	{ "/v1/responses", &api_responses_format, &api_responses_way, false },
+	{ "/v1/messages", &api_messages_format, &api_messages_way, false },
+	{ "/v1/messages/count_tokens", &api_messages_format, &api_count_way, true },
 };
 
 static const struct endpoint *find_endpoint(const char *path)
@@ -369,8 +363,10 @@ static int make_answer(struct exchange *x, struct MHD_Connection *c, struct api_
 		MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
 	struct ds_err err = { 0 };
 	uint32_t max_tokens;
-	if (check_length(m, r, p->ids.n, &max_tokens, e) != 0)
+	if (check_length(m, r, p->ids.n, &max_tokens, e) != 0) {
+		api_own_path(x->to->way, e->param, sizeof(e->param));
 		return -1;
+	}
 	/* It may wait for long; what it waits with is the ids alone. */
 	json_decref(r->body);
 	r->body = NULL;
@@ -402,16 +398,16 @@ static int start_chat(struct exchange *x, struct MHD_Connection *c, struct api_e
 					 .message = "the model is loading; see /health" };
 		return -1;
 	}
-	if (api_request_parse_by(x->to->way.to_chat != NULL ? &x->to->way : NULL,
-				 x->body.data != NULL ? x->body.data : "", x->body.len, &r,
-				 &err) != 0) {
+	if (api_request_parse_by(x->to->way, x->body.data != NULL ? x->body.data : "", x->body.len,
+				 &r, &err) != 0) {
 		api_error_of(&err, e);
 		return -1;
 	}
 	int rc = chat_encode(m->tok, r.body, true, &p, &err);
-	if (rc != 0)
+	if (rc != 0) {
+		api_own_path(x->to->way, err.obj, sizeof(err.obj));
 		api_error_of(&err, e);
-	else if (x->to->counts)
+	} else if (x->to->counts)
 		x->counted_tokens = (uint32_t)p.ids.n;
 	else
 		rc = make_answer(x, c, &r, &p, e);

@@ -186,7 +186,7 @@ static const struct {
 	{ "{" ASK ",\"tools\":[1]}", "tools[0]", "object" },
 	{ "{" ASK ",\"tools\":[{\"type\":\"web_search_20250305\",\"name\":\"web_search\"}]}",
 	  "tools[0].type", "vendor" },
-	{ "{" ASK ",\"tools\":[{\"input_schema\":{}}]}", "tools[0].name", "string" },
+	{ "{" ASK ",\"tools\":[{\"input_schema\":{}}]}", "tools[0].name", "name" },
 	{ "{" ASK ",\"tools\":[{\"name\":\"f\"}]}", "tools[0].input_schema", "object" },
 	{ "{" ASK ",\"tools\":[{\"name\":\"f\",\"description\":1,\"input_schema\":{}}]}",
 	  "tools[0].description", "string" },

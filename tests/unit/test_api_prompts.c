@@ -70,7 +70,59 @@ static void test_same(void)
 	tok_close(tok);
 }
 
+/* What fails behind the translation is told in the client's own words. */
+static void test_paths(void)
+{
+	static const struct {
+		const struct api_way *way;
+		const char *chat, *own;
+	} rows[] = {
+		{ NULL, "response_format.json_schema", "response_format.json_schema" },
+		{ &api_responses_way, "response_format.json_schema.schema.type",
+		  "text.format.schema.type" },
+		{ &api_responses_way, "response_format", "text.format" },
+		{ &api_responses_way, "response_formats", "response_formats" },
+		{ &api_responses_way, "max_tokens", "max_output_tokens" },
+		{ &api_responses_way, "tool_choice.function.name", "tool_choice.name" },
+		{ &api_responses_way, "temperature", "temperature" },
+		{ &api_messages_way, "response_format.json_schema.schema",
+		  "output_config.format.schema" },
+		{ &api_messages_way, "tools[3].function.parameters.type",
+		  "tools[3].input_schema.type" },
+		{ &api_messages_way, "tool_choice.function.name", "tool_choice.name" },
+		{ &api_messages_way, "stop", "stop_sequences" },
+		{ &api_count_way, "stop_token_ids", "stop_token_ids" },
+	};
+	static const struct {
+		const struct api_way *way;
+		const char *body, *path;
+	} bodies[] = {
+		{ &api_messages_way,
+		  "{\"max_tokens\":5,\"temperature\":9,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}",
+		  "temperature" },
+		{ &api_messages_way, "{\"max_tokens\":5,\"messages\":[{\"role\":\"x\"}]}",
+		  "messages[0].role" },
+		{ &api_responses_way, "{\"input\":\"x\",\"max_output_tokens\":1e30}",
+		  "max_output_tokens" },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		char path[256];
+		snprintf(path, sizeof(path), "%s", rows[i].chat);
+		api_own_path(rows[i].way, path, sizeof(path));
+		CU_ASSERT_STRING_EQUAL(path, rows[i].own);
+	}
+	for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
+		struct api_request r;
+		struct ds_err err = { 0 };
+		CU_ASSERT_EQUAL(api_request_parse_by(bodies[i].way, bodies[i].body,
+						     strlen(bodies[i].body), &r, &err),
+				-1);
+		CU_ASSERT_STRING_EQUAL(err.obj, bodies[i].path);
+	}
+}
+
 static CU_TestInfo api_prompts_tests[] = {
+	{ "errors name fields as the endpoint calls them", test_paths },
 	{ "agents' conversations have the same ids by every endpoint", test_same },
 	CU_TEST_INFO_NULL,
 };
