@@ -190,11 +190,12 @@ install: all ## install programs and man pages below DESTDIR/PREFIX; enables and
 	install -d $(DESTDIR)$(SBINDIR) $(DESTDIR)$(BINDIR) $(DESTDIR)$(MANDIR)/man8 $(DESTDIR)$(MANDIR)/man5 $(DESTDIR)$(MANDIR)/man7
 	install -m 0755 $(B)/dsprep $(DESTDIR)$(SBINDIR)/dsprep
 	install -m 0755 $(B)/dsengine $(DESTDIR)$(BINDIR)/dsengine
+	install -m 0755 engine/engram_map.py $(DESTDIR)$(BINDIR)/dsengine-engram-map
 	$(if $(MAN8),install -m 0644 $(MAN8) $(DESTDIR)$(MANDIR)/man8/)
 	$(if $(MAN5),install -m 0644 $(MAN5) $(DESTDIR)$(MANDIR)/man5/)
 	$(if $(MAN7),install -m 0644 $(MAN7) $(DESTDIR)$(MANDIR)/man7/)
 uninstall: ## remove what install put there
-	rm -f $(DESTDIR)$(SBINDIR)/dsprep $(DESTDIR)$(BINDIR)/dsengine
+	rm -f $(DESTDIR)$(SBINDIR)/dsprep $(DESTDIR)$(BINDIR)/dsengine $(DESTDIR)$(BINDIR)/dsengine-engram-map
 	rm -f $(patsubst man/%,$(DESTDIR)$(MANDIR)/man8/%,$(MAN8)) $(patsubst man/%,$(DESTDIR)$(MANDIR)/man5/%,$(MAN5)) $(patsubst man/%,$(DESTDIR)$(MANDIR)/man7/%,$(MAN7))
 clean: ## remove the build folder
 	rm -rf $(B)

