@@ -13,6 +13,7 @@
 #include "api_translate.h"
 #include "chat.h"
 #include "json.h"
+#include "pyjson.h"
 
 /* ---------------------------------- content blocks ---------------------------------- */
 
@@ -43,6 +44,39 @@ static const json_t *block_text(struct tr *t, const json_t *block, const char *a
 	return text;
 }
 
+/*
+ * A tool that a search found ("tool_reference"). Its definition was held back ("defer_loading"), so that
+ * the tools in front of the conversation stay the same; here it is told, as a part of the result.
+ */
+static int add_reference(struct tr *t, json_t *parts, const json_t *block, const char *at)
+{
+	const json_t *tools = json_object_get(t->body, "tools");
+	const json_t *name = json_object_get(block, "tool_name");
+	struct ds_buf b = { 0 };
+	if (!json_is_string(name))
+		return tr_refuse(t, "must be a string", "%s.tool_name", at);
+	json_t *shown = json_object();
+	tr_put(t, shown, "name", tr_share(name));
+	for (size_t i = 0; i < json_array_size(tools); i++) {
+		const json_t *tool = json_array_get(tools, i);
+		if (!json_equal(json_object_get(tool, "name"), name))
+			continue;
+		if (tr_field(tool, "description") != NULL)
+			tr_put(t, shown, "description", tr_share(tr_field(tool, "description")));
+		if (tr_field(tool, "input_schema") != NULL)
+			tr_put(t, shown, "parameters", tr_share(tr_field(tool, "input_schema")));
+	}
+	ds_buf_puts(&b, "<function>");
+	pyjson_dump(shown, &b);
+	ds_buf_puts(&b, "</function>");
+	json_t *text = b.failed ? NULL : json_stringn(b.data, b.len);
+	tr_add(t, parts, tr_part(t, text));
+	json_decref(text);
+	json_decref(shown);
+	ds_buf_fini(&b);
+	return 0;
+}
+
 /* A string or a list of text blocks as the message's content; absent = empty. */
 static int put_text_content(struct tr *t, json_t *message, const json_t *content, const char *at)
 {
@@ -56,8 +90,14 @@ static int put_text_content(struct tr *t, json_t *message, const json_t *content
 		return tr_refuse(t, "must be a string or a list of blocks", "%s", at);
 	json_t *parts = tr_put(t, message, "content", json_array());
 	for (size_t i = 0; i < json_array_size(content); i++) {
+		const json_t *block = json_array_get(content, i);
 		snprintf(path, sizeof(path), "%s[%zu]", at, i);
-		const json_t *text = block_text(t, json_array_get(content, i), path);
+		if (tr_is(json_object_get(block, "type"), "tool_reference")) {
+			if (add_reference(t, parts, block, path) != 0)
+				return -1;
+			continue;
+		}
+		const json_t *text = block_text(t, block, path);
 		if (text == NULL)
 			return -1;
 		tr_add(t, parts, tr_part(t, text));
@@ -253,6 +293,8 @@ static int put_tool(struct tr *t, json_t *tools, const json_t *tool, size_t i)
 		return tr_refuse(t, "must be a string", "tools[%zu].description", i);
 	if (!json_is_object(schema))
 		return tr_refuse(t, "must be an object", "tools[%zu].input_schema", i);
+	if (json_is_true(json_object_get(tool, "defer_loading")))
+		return 0; /* until a tool_reference shows it */
 	json_t *f = json_object();
 	tr_put(t, f, "name", tr_share(name));
 	if (about != NULL)
@@ -303,7 +345,7 @@ static int put_tools(struct tr *t, const json_t *body)
 	if (list != NULL && !json_is_array(list))
 		return tr_refuse(t, "must be a list", "tools");
 	if (json_array_size(list) > 0) {
-		json_t *tools = tr_put(t, t->out, "tools", json_array());
+		json_t *tools = tr_put(t, t->out, "tools", json_array()); /* an empty one is none */
 		for (size_t i = 0; i < json_array_size(list); i++)
 			if (put_tool(t, tools, json_array_get(list, i), i) != 0)
 				return -1;

@@ -10,7 +10,7 @@
 
 int tr_begin(struct tr *t, const json_t *body, struct ds_err *err)
 {
-	*t = (struct tr){ .err = err };
+	*t = (struct tr){ .body = body, .err = err };
 	if (!json_is_object(body))
 		return tr_refuse(t, "the body must be a JSON object", "%s", "");
 	t->out = json_object();

@@ -15,8 +15,9 @@
 #include "err.h"
 
 struct tr {
-	json_t *out;	  /* owned: the chat body so far */
-	json_t *messages; /* of @out, borrowed */
+	const json_t *body; /* borrowed: what is translated */
+	json_t *out;	    /* owned: the chat body so far */
+	json_t *messages;   /* of @out, borrowed */
 	struct ds_err *err;
 	bool no_memory;
 	/* The assistant's turn that is being collected. */

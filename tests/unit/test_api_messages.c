@@ -103,6 +103,15 @@ static const struct body_case good[] = {
 	  "{\"type\":\"tool_use\",\"id\":\"i\",\"name\":\"f\",\"input\":{}}]}]}",
 	  "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"},{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":["
 	  "{\"id\":\"i\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":{}}}]}]}" },
+	{ "a tool that is held back is told where a search found it",
+	  "{\"max_tokens\":5,\"tools\":[" TOOL
+	  ",{\"name\":\"late\",\"description\":\"L\",\"defer_loading\":true,"
+	  "\"input_schema\":{\"x\":0.1}}],\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\","
+	  "\"tool_use_id\":\"i\",\"content\":[{\"type\":\"tool_reference\",\"tool_name\":\"late\"}]}]}]}",
+	  "{\"messages\":[{\"role\":\"tool\",\"tool_call_id\":\"i\",\"content\":[{\"type\":\"text\",\"text\":"
+	  "\"<function>{\\\"name\\\": \\\"late\\\", \\\"description\\\": \\\"L\\\", \\\"parameters\\\": {\\\"x\\\": 0.1}}</function>\"}]}],"
+	  "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"d\","
+	  "\"parameters\":{\"type\":\"object\",\"x\":1.50}}}]}" },
 	{ "a system message in the middle",
 	  "{\"max_tokens\":5,\"messages\":[{\"role\":\"user\",\"content\":\"Q\"},{\"role\":\"system\",\"content\":\"S\"}]}",
 	  "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"},{\"role\":\"system\",\"content\":\"S\"}]}" },
