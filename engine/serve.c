@@ -421,6 +421,7 @@ static int start_lead(struct serve *s, struct ds_err *err)
 	sigemptyset(&term);
 	sigaddset(&term, SIGTERM);
 	sigaddset(&term, SIGINT);
+	sigaddset(&term, SIGHUP);
 	pthread_sigmask(SIG_BLOCK, &term, &old);
 	int rc = -1;
 	if ((s->http = http_start(&ha, err)) == NULL)
@@ -509,6 +510,7 @@ static int catch_signals(struct ds_err *err)
 	struct sigaction ignore = { .sa_handler = SIG_IGN };
 	sigemptyset(&a.sa_mask);
 	if (sigaction(SIGTERM, &a, NULL) != 0 || sigaction(SIGINT, &a, NULL) != 0 ||
+	    sigaction(SIGHUP, &a, NULL) != 0 || /* its terminal is closed */
 	    sigaction(SIGPIPE, &ignore, NULL) != 0)
 		return ds_err_set(err, DS_ERR_HOST, errno, "signals", "set handlers");
 	return 0;

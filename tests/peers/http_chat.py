@@ -550,7 +550,11 @@ def with_keys():
     status, _, data = s.get("/health", Authorization="Bearer first-key")
     check("and whole with one", "ranks" in json.loads(data), data)
     check("keys are not logged", b"first-key" not in s.said() and b"nope" not in s.said())
-    s.stop()
+    for sig in (signal.SIGHUP, signal.SIGINT):
+        code = s.stop(sig)
+        check(f"{sig.name} is an orderly stop", code == 0, (code, s.said()[-400:]))
+        if sig is signal.SIGHUP:
+            s = Server("--api-key-file", name)
 
 
 def refusals():
