@@ -56,7 +56,7 @@ static const struct ds_setting rows[] = {
 	{ ENG_SECTION, "numerics", .type = DS_SET_ENUM, .unit = "", .def = "native", .words = numerics_words,
 	  .offset = AT(numerics), .help = "exact or native arithmetic" },
 	{ ENG_SECTION, "kernels", STR(kernels), .unit = "", .help = "kernel set; default the best of this processor" },
-	{ ENG_SECTION, "threads", INT(threads, 0, 1024), .unit = "", .def = "0", .help = "compute threads; 0 = all processors" },
+	{ ENG_SECTION, "threads", INT(threads, 0, 256), .unit = "", .def = "0", .help = "compute threads; 0 = all processors" },
 	{ ENG_SECTION, "context", INT(context, 0, 1 << 20), .unit = "tokens", .def = "0", .help = "positions of a sequence; 0 = the model's" },
 	{ ENG_SECTION, "prefill_chunk", INT(prefill_chunk, 1, 65536), .unit = "tokens", .def = "256", .help = "most prompt tokens in one step" },
 	{ ENG_SECTION, "host", STR(host), .unit = "", .def = "127.0.0.1", .help = "listen address, numeric" },
