@@ -18,12 +18,14 @@ enum opt_kind {
 	OPT_FLAG
 };
 
+#define N_WORDS 6
+
 struct opt {
 	const char *name, *meta, *help;
 	enum opt_kind kind;
-	size_t at;	      /* of the field in struct gen_args */
-	uint64_t min, max;    /* of OPT_UINT and OPT_REAL */
-	const char *words[6]; /* of OPT_TEXT: the values it may have; none = any */
+	size_t at;		    /* of the field in struct gen_args */
+	uint64_t min, max;	    /* of OPT_UINT and OPT_REAL */
+	const char *words[N_WORDS]; /* of OPT_TEXT: the values it may have; none = any */
 };
 
 #define AT(field) offsetof(struct gen_args, field)
@@ -79,8 +81,15 @@ static int usage(struct ds_err *err, const char *obj, const char *why)
 static int bad_value(struct ds_err *err, const struct opt *o, const char *value)
 {
 	ds_err_set(err, DS_ERR_USAGE, 0, value, "read the value of %s", o->name);
-	if (o->kind == OPT_TEXT)
-		return ds_err_why(err, "expected %s", o->meta);
+	if (o->kind == OPT_TEXT) { /* by the words themselves: the help may show a name for them */
+		char words[64] = "";
+		size_t n = 0;
+
+		for (size_t i = 0; i < N_WORDS && o->words[i] != NULL; i++)
+			n += (size_t)snprintf(words + n, sizeof(words) - n, "%s%s",
+					      i == 0 ? "" : "|", o->words[i]);
+		return ds_err_why(err, "expected %s", words);
+	}
 	return ds_err_why(err, "expected %s of %llu to %llu",
 			  o->kind == OPT_REAL ? "a number" : "a whole number",
 			  (unsigned long long)o->min, (unsigned long long)o->max);
@@ -116,7 +125,7 @@ static int set_text(const struct opt *o, const char *value, const char **out, st
 {
 	bool known = o->words[0] == NULL;
 
-	for (size_t i = 0; i < sizeof(o->words) / sizeof(o->words[0]) && o->words[i] != NULL; i++)
+	for (size_t i = 0; i < N_WORDS && o->words[i] != NULL; i++)
 		known = known || strcmp(value, o->words[i]) == 0;
 	if (!known)
 		return bad_value(err, o, value);

@@ -277,6 +277,9 @@ def refusals():
     ]
     wrong = [u for u in usage for r in [run(*u)] if r.returncode != 64 or r.stdout or not r.stderr]
     check("wrong usage is exit 64 with a word on standard error", not wrong, wrong)
+    for option, words in (("--kernels", b"ref|scalar|avx2|avx512|neon"), ("--numerics", b"exact|native"), ("--transport", b"auto|tcp")):
+        r = run(*p, option, "nosuch")
+        check("a value of %s that is none is told all that are" % option, r.returncode == 64 and b"expected " + words + b"\n" in r.stderr, r)
     r = subprocess.run([PROG, "generate", "--prompt-ids", "1"], capture_output=True, timeout=LIMIT_S)
     check("no model is wrong usage", r.returncode == 64 and b"-m" in r.stderr, r)
     r = subprocess.run([PROG, "generate", "--help"], capture_output=True, timeout=LIMIT_S)
