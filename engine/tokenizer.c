@@ -464,7 +464,7 @@ static int load_merge(struct load *l, size_t i, const json_t *v)
 static size_t merge_bytes(const struct tok *t, struct tok_bpe_work *w, const char *p, size_t len,
 			  struct ds_err *err)
 {
-	if (tok_bpe_room(w, len, err) != 0)
+	if (tok_bpe_room(&t->bpe, w, len, err) != 0)
 		return 0;
 	for (size_t i = 0; i < len; i++)
 		w->id[i] = t->byte_id[(unsigned char)p[i]];

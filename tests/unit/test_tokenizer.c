@@ -279,7 +279,7 @@ static void test_merging(void)
 	CU_ASSERT_EQUAL(tok_bpe_add(&bpe, 0, 1, 99, 99), -1);
 	for (int round = 0; round < 2000; round++) {
 		size_t n = next_random(&seed) % (round % 4 == 0 ? LONGEST : 60) + 1;
-		CU_ASSERT_EQUAL_FATAL(tok_bpe_room(&work, n, NULL), 0);
+		CU_ASSERT_EQUAL_FATAL(tok_bpe_room(&bpe, &work, n, NULL), 0);
 		for (size_t i = 0; i < n; i++)
 			want[i] = work.id[i] = next_random(&seed) % 4;
 		size_t got = tok_bpe_merge(&bpe, &work, n);
