@@ -109,15 +109,6 @@ static const struct {
 	{ "logprobs", 0 },
 	{ "top_logprobs", 0 },
 	{ "prompt_logprobs", 0 },
-	{ "logit_bias", 0 },
-	{ "presence_penalty", 0 },
-	{ "frequency_penalty", 0 },
-	{ "min_p", 0 },
-	{ "repetition_penalty", 1 },
-	{ "repeat_penalty", 1 },
-	{ "min_tokens", 0 },
-	{ "ignore_eos", 0 },
-	{ "stop_token_ids", 0 },
 	{ "bad_words", 0 },
 	{ "grammar", 0 },
 	{ "guided_json", 0 },
@@ -189,6 +180,94 @@ static int get_sampling(const json_t *o, struct api_request *r, struct ds_err *e
 			return -1;
 		r->sample.seed = v >> 11;
 	}
+	return 0;
+}
+
+/* One entry of logit_bias: {"ID": NUMBER}. */
+static int add_bias(struct api_request *r, const char *key, const json_t *v, struct ds_err *err)
+{
+	char *end;
+	unsigned long id = strtoul(key, &end, 10);
+
+	if (key[0] < '0' || key[0] > '9' || *end != '\0' || id > UINT32_MAX || !json_is_number(v) ||
+	    !(fabs(json_number_value(v)) <= 100.0))
+		return refuse(err, "logit_bias", "must map token ids to numbers from -100 to 100");
+	r->bias[r->sample.n_bias++] =
+		(struct sample_bias){ (uint32_t)id, (float)json_number_value(v) };
+	return 0;
+}
+
+static int get_bias(const json_t *o, struct api_request *r, struct ds_err *err)
+{
+	const json_t *map = field(o, "logit_bias"), *v;
+	const char *key;
+	if (map == NULL || (json_is_object(map) && json_object_size(map) == 0))
+		return 0;
+	if (!json_is_object(map) || json_object_size(map) > API_BIAS_MAX)
+		return refuse(err, "logit_bias", "must be an object of at most 1024 token ids");
+	r->bias = calloc(json_object_size(map), sizeof(*r->bias));
+	if (r->bias == NULL)
+		return ds_err_set(err, DS_ERR_NOMEM, ENOMEM, "logit_bias", "read the request");
+	r->sample.bias = r->bias;
+	/* jansson's iterator wants an object that may be changed */
+	json_object_foreach ((json_t *)(uintptr_t)map, key, v)
+		if (add_bias(r, key, v, err) != 0)
+			return -1;
+	return 0;
+}
+
+/* Penalties and the smallest share, by vLLM's names and ranges; llama.cpp's name for one of them. */
+static int get_penalties(const json_t *o, struct api_request *r, struct ds_err *err)
+{
+	double min_p = 0, presence = 0, frequency = 0, repetition = 1;
+	bool got;
+	if (get_number(o, "min_p", 0, 1, &min_p, &got, err) != 0 ||
+	    get_number(o, "presence_penalty", -2, 2, &presence, &got, err) != 0 ||
+	    get_number(o, "frequency_penalty", -2, 2, &frequency, &got, err) != 0 ||
+	    get_number(o, "repeat_penalty", 0.01, 10, &repetition, &got, err) != 0 ||
+	    get_number(o, "repetition_penalty", 0.01, 10, &repetition, &got, err) != 0)
+		return -1;
+	r->sample.min_p = (float)min_p;
+	r->sample.presence = (float)presence;
+	r->sample.frequency = (float)frequency;
+	r->sample.repetition = (float)repetition;
+	return get_bias(o, r, err);
+}
+
+/* How an answer may end: vLLM's fields for benchmarks and agents. */
+static int get_ends(const json_t *o, struct api_request *r, struct ds_err *err)
+{
+	const json_t *ids = field(o, "stop_token_ids");
+	int64_t min = 0;
+	bool got;
+	if (get_whole(o, "min_tokens", 0, UINT32_MAX, &min, &got, err) != 0 ||
+	    get_bool(o, "ignore_eos", &r->ignore_eos, err) != 0)
+		return -1;
+	r->min_tokens = (uint32_t)min;
+	if (r->max_tokens != 0 && r->min_tokens > r->max_tokens)
+		return refuse(err, "min_tokens", "is above max_tokens");
+	if (ids == NULL)
+		return 0;
+	if (!json_is_array(ids) || json_array_size(ids) > API_STOPS_MAX)
+		return refuse(err, "stop_token_ids", "must be a list of at most 16 token ids");
+	for (size_t i = 0; i < json_array_size(ids); i++) {
+		const json_t *v = json_array_get(ids, i);
+		if (!json_is_integer(v) || json_integer_value(v) < 0 ||
+		    json_integer_value(v) > UINT32_MAX)
+			return refuse(err, "stop_token_ids", "must be a list of token ids");
+		r->stop_id[r->n_stop_id++] = (uint32_t)json_integer_value(v);
+	}
+	return 0;
+}
+
+int api_request_check_ids(const struct api_request *r, uint32_t vocab, struct ds_err *err)
+{
+	for (uint32_t i = 0; i < r->sample.n_bias; i++)
+		if (r->bias[i].id >= vocab)
+			return refuse(err, "logit_bias", "names an id outside the vocabulary");
+	for (uint32_t i = 0; i < r->n_stop_id; i++)
+		if (r->stop_id[i] >= vocab)
+			return refuse(err, "stop_token_ids", "names an id outside the vocabulary");
 	return 0;
 }
 
@@ -269,7 +348,8 @@ static int get_all(const json_t *o, struct api_request *r, struct ds_err *err)
 	if (model != NULL && !json_is_string(model))
 		return refuse(err, "model", "must be a string");
 	if (get_stream(o, r, err) != 0 || get_limits(o, r, err) != 0 ||
-	    get_sampling(o, r, err) != 0 || get_stops(o, r, err) != 0)
+	    get_sampling(o, r, err) != 0 || get_penalties(o, r, err) != 0 ||
+	    get_ends(o, r, err) != 0 || get_stops(o, r, err) != 0)
 		return -1;
 	return check_undone(o, err);
 }
@@ -340,6 +420,7 @@ void api_request_fini(struct api_request *r)
 	json_decref(r->echo);
 	for (uint32_t i = 0; i < r->n_stop; i++)
 		free(r->stop[i]);
+	free(r->bias);
 	memset(r, 0, sizeof(*r));
 }
 

@@ -19,7 +19,8 @@
 #define API_BODY_MAX  (8 * 1024 * 1024)
 #define API_STOPS_MAX 16
 #define API_STOP_LEN  1024
-#define API_ID_BYTES  48 /* "chatcmpl-" and 32 hexadecimal digits */
+#define API_BIAS_MAX  1024 /* entries of logit_bias */
+#define API_ID_BYTES  48   /* "chatcmpl-" and 32 hexadecimal digits */
 
 /* A chat/completions request after its checks. */
 struct api_request {
@@ -28,6 +29,11 @@ struct api_request {
 	bool stream, include_usage;
 	struct sample_params sample;
 	uint32_t max_tokens; /* 0 = the server's default */
+	uint32_t min_tokens; /* the answer does not end by itself before it has so many */
+	bool ignore_eos;     /* the end token is a token like others */
+	uint32_t n_stop_id;
+	uint32_t stop_id[API_STOPS_MAX]; /* tokens that end the answer, and are shown */
+	struct sample_bias *bias;	 /* owned: sample.bias */
 	uint32_t n_stop;
 	char *stop[API_STOPS_MAX]; /* owned, each with its length: it may hold NUL bytes */
 	size_t stop_len[API_STOPS_MAX];
@@ -40,6 +46,8 @@ struct api_request {
  * @out then needs no api_request_fini().
  */
 int api_request_parse(const char *text, size_t len, struct api_request *out, struct ds_err *err);
+/** api_request_check_ids() - token ids in the request against the vocabulary. Return: 0; -1 DS_ERR_INPUT. */
+int api_request_check_ids(const struct api_request *r, uint32_t vocab, struct ds_err *err);
 void api_request_fini(struct api_request *r);
 
 /* A field of chat/completions and what another endpoint calls it. */

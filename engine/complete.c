@@ -41,7 +41,10 @@ int complete_init(struct complete *c, struct eng *eng, const struct tok *tok, ui
 	c->logits = calloc(conf->vocab, sizeof(*c->logits));
 	c->banned = calloc(conf->vocab, sizeof(*c->banned));
 	c->scratch = malloc(sample_scratch(conf->vocab));
-	if (c->logits == NULL || c->banned == NULL || c->scratch == NULL) {
+	c->in_prompt = calloc(conf->vocab, sizeof(*c->in_prompt));
+	c->in_answer = calloc(conf->vocab, sizeof(*c->in_answer));
+	if (c->logits == NULL || c->banned == NULL || c->scratch == NULL || c->in_prompt == NULL ||
+	    c->in_answer == NULL) {
 		complete_fini(c);
 		return ds_err_set(err, DS_ERR_NOMEM, ENOMEM, "logits", "prepare to answer");
 	}
@@ -54,6 +57,8 @@ void complete_fini(struct complete *c)
 	free(c->logits);
 	free(c->banned);
 	free(c->scratch);
+	free(c->in_prompt);
+	free(c->in_answer);
 	*c = (struct complete){ 0 };
 }
 
@@ -121,25 +126,66 @@ static void give(struct course *k)
 	ds_buf_reset(&k->content);
 }
 
+/* What the penalties look back on. */
+static void remember_prompt(struct complete *c, const struct tok_ids *ids)
+{
+	memset(c->in_prompt, 0, c->vocab * sizeof(*c->in_prompt));
+	memset(c->in_answer, 0, c->vocab * sizeof(*c->in_answer));
+	for (size_t i = 0; i < ids->n; i++)
+		c->in_prompt[ids->id[i]] = true;
+}
+
+/* Whether @id ends the answer by the request's own list. */
+static bool is_stop_id(const struct api_request *r, uint32_t id)
+{
+	bool stop = false;
+	for (uint32_t i = 0; i < r->n_stop_id; i++)
+		stop = stop || r->stop_id[i] == id;
+	return stop;
+}
+
+/* Ends are banned until min_tokens are there. */
+static int32_t sample(struct course *k)
+{
+	struct complete *c = k->c;
+	const struct api_request *r = &k->a->req;
+	const struct sample_past past = { c->in_prompt, c->in_answer };
+	uint64_t position = (uint64_t)k->usage.prompt + k->usage.completion;
+	bool early = k->usage.completion < r->min_tokens, was[API_STOPS_MAX + 1];
+	for (uint32_t i = 0; early && i <= r->n_stop_id; i++) {
+		uint32_t id = i < r->n_stop_id ? r->stop_id[i] : c->eos;
+		was[i] = c->banned[id];
+		c->banned[id] = true;
+	}
+	int32_t got = sample_token(c->logits, c->vocab, c->banned, &r->sample,
+				   sample_looks_back(&r->sample) ? &past : NULL, position, 0,
+				   c->scratch);
+	for (uint32_t i = r->n_stop_id + 1; early && i-- > 0;)
+		c->banned[i < r->n_stop_id ? r->stop_id[i] : c->eos] = was[i];
+	if (got >= 0)
+		c->in_answer[got]++;
+	return got;
+}
+
 /* Draws the next token and says what it means. Return: 0 with *id; -1. */
 static int draw(struct course *k, uint32_t *id, struct ds_err *err)
 {
 	struct complete *c = k->c;
-	uint64_t position = (uint64_t)k->usage.prompt + k->usage.completion;
-	int32_t got = sample_token(c->logits, c->vocab, c->banned, &k->a->req.sample, position, 0,
-				   c->scratch);
+	int32_t got = sample(k);
 	if (got < 0) {
 		ds_err_set(err, DS_ERR_HOST, 0, "logits", "choose a token");
 		return ds_err_why(err, "none of them is a finite number");
 	}
 	*id = (uint32_t)got;
 	k->usage.completion++;
-	if (*id == c->eos) {
+	if (*id == c->eos && !k->a->req.ignore_eos) {
 		k->finish = "stop";
 		return 0;
 	}
 	chat_out_put(&k->out, *id, &k->reasoning, &k->content);
 	give(k);
+	if (k->finish == NULL && is_stop_id(&k->a->req, *id))
+		k->finish = "stop";
 	if (k->finish == NULL && (k->usage.completion >= k->a->max_tokens || over_time(k)))
 		k->finish = "length";
 	return 0;
@@ -197,6 +243,7 @@ int complete_run(struct complete *c, struct answer *a, struct ds_err *err)
 	struct course k = { .c = c, .a = a, .begin_ms = now_ms() };
 	k.usage.prompt = (uint32_t)a->prompt.ids.n;
 	k.usage.seed = a->req.sample.seed;
+	remember_prompt(c, &a->prompt.ids);
 	chat_out_init(&k.out, c->tok, a->prompt.thinking);
 	k.out.started = a->prompt.open;
 	answer_start(a);

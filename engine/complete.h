@@ -19,6 +19,9 @@ struct complete {
 	float *logits; /* [vocab] */
 	void *scratch; /* of the sampler */
 	bool *banned;  /* [vocab] ids that no answer may hold */
+	/* of the running answer, for penalties: [vocab] */
+	bool *in_prompt;
+	uint32_t *in_answer;
 };
 
 /**

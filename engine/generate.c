@@ -292,7 +292,8 @@ static int next_token(struct gen *g, uint32_t i, uint32_t *token, struct ds_err 
 		*token = g->a.force.id[i];
 		return 0;
 	}
-	int32_t got = sample_token(g->row, g->conf.vocab, NULL, &p, g->ids.n + i, 0, g->scratch);
+	int32_t got =
+		sample_token(g->row, g->conf.vocab, NULL, &p, NULL, g->ids.n + i, 0, g->scratch);
 
 	if (got < 0)
 		return ds_err_set(err, DS_ERR_BUG, 0, NULL, "choose token %u", i);

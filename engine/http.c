@@ -363,6 +363,10 @@ static int make_answer(struct exchange *x, struct MHD_Connection *c, struct api_
 		MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
 	struct ds_err err = { 0 };
 	uint32_t max_tokens;
+	if (api_request_check_ids(r, tok_size(m->tok), &err) != 0) {
+		api_error_of(&err, e);
+		return -1;
+	}
 	if (check_length(m, r, p->ids.n, &max_tokens, e) != 0) {
 		api_own_path(x->to->way, e->param, sizeof(e->param));
 		return -1;

@@ -93,7 +93,36 @@ static void sort(struct candidate *list, size_t n, order_fn *first)
 
 size_t sample_scratch(uint32_t vocab)
 {
-	return vocab * sizeof(struct candidate);
+	return vocab * (sizeof(struct candidate) + sizeof(float));
+}
+
+bool sample_looks_back(const struct sample_params *p)
+{
+	return (p->repetition != 0.0f && p->repetition != 1.0f) || p->presence != 0.0f ||
+	       p->frequency != 0.0f;
+}
+
+/* Bias and penalties; the sums and products are single operations in one order. */
+static void adjust(float *logits, uint32_t vocab, const struct sample_params *p,
+		   const struct sample_past *past)
+{
+	bool repeats = p->repetition != 0.0f && p->repetition != 1.0f;
+
+	for (uint32_t i = 0; i < p->n_bias; i++)
+		logits[p->bias[i].id] += p->bias[i].add;
+	if (past == NULL || !sample_looks_back(p))
+		return;
+	for (uint32_t i = 0; i < vocab; i++) {
+		uint32_t n = past->answer[i];
+
+		if (repeats && (n > 0 || past->prompt[i]))
+			logits[i] = logits[i] > 0.0f ? logits[i] / p->repetition
+						     : logits[i] * p->repetition;
+		if (n > 0) {
+			logits[i] -= p->frequency * (float)n;
+			logits[i] -= p->presence;
+		}
+	}
 }
 
 /* The best id that is not banned; -1 when none is left or a logit is NaN. */
@@ -136,13 +165,21 @@ static uint32_t filter(struct candidate *list, uint32_t n, const struct sample_p
 }
 
 int32_t sample_token(const float *logits, uint32_t vocab, const bool *banned,
-		     const struct sample_params *p, uint64_t position, uint32_t choice,
-		     void *scratch)
+		     const struct sample_params *p, const struct sample_past *past,
+		     uint64_t position, uint32_t choice, void *scratch)
 {
-	int32_t best = greedy(logits, vocab, banned);
 	struct candidate *list = scratch;
 	uint32_t n = 0, word[4];
 	double total = 0.0, sum = 0.0;
+
+	if (p->n_bias > 0 || (past != NULL && sample_looks_back(p))) {
+		float *own = (float *)(list + vocab);
+
+		memcpy(own, logits, vocab * sizeof(*own));
+		adjust(own, vocab, p, past);
+		logits = own;
+	}
+	int32_t best = greedy(logits, vocab, banned);
 
 	if (best < 0 || !(p->temperature > 0.0f))
 		return best;
@@ -151,7 +188,10 @@ int32_t sample_token(const float *logits, uint32_t vocab, const bool *banned,
 			continue;
 		double x = ((double)logits[i] - (double)logits[best]) / (double)p->temperature;
 
-		list[n++] = (struct candidate){ .p = exp_neg(x), .id = i };
+		double share = exp_neg(x); /* of the best one's probability */
+
+		if (share >= (double)p->min_p)
+			list[n++] = (struct candidate){ .p = share, .id = i };
 	}
 	n = filter(list, n, p);
 	for (uint32_t i = 0; i < n; i++)

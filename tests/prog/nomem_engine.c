@@ -88,7 +88,7 @@ static int steps(void)
 	for (uint32_t round = 0; round < 2 && rc == 0; round++) {
 		rc = eng_reset(e, &err) | eng_run(e, prompt, 5, logits, &err);
 		for (uint32_t i = 0; i < 20 && rc == 0; i++) {
-			int32_t id = sample_token(logits, VOCAB, NULL, &p, 5 + i, 0, scratch);
+			int32_t id = sample_token(logits, VOCAB, NULL, &p, NULL, 5 + i, 0, scratch);
 			uint32_t token = (uint32_t)id;
 
 			rc = id < 0 ? -1 : eng_run(e, &token, 1, logits, &err);

@@ -38,7 +38,7 @@ static void philox_known_answers(void)
 static int32_t draw(const float *logits, const bool *banned, struct sample_params p, uint64_t at)
 {
 	CU_ASSERT_FATAL(sample_scratch(VOCAB) <= sizeof(scratch));
-	return sample_token(logits, VOCAB, banned, &p, at, 0, scratch);
+	return sample_token(logits, VOCAB, banned, &p, NULL, at, 0, scratch);
 }
 
 static void greedy_takes_the_lowest_id_on_ties(void)
@@ -92,7 +92,8 @@ static void the_key_decides_alone(void)
 		b[i] = draw(logits, NULL, p, i);
 	CU_ASSERT_EQUAL(memcmp(a, b, sizeof(a)), 0);
 	for (uint64_t i = 0; i < 64; i++)
-		choices_differ |= sample_token(logits, VOCAB, NULL, &p, i, 1, scratch) != a[i];
+		choices_differ |= sample_token(logits, VOCAB, NULL, &p, NULL, i, 1, scratch) !=
+				  a[i];
 	p.seed += (uint64_t)1 << 32; /* the upper half of the seed counts */
 	for (uint64_t i = 0; i < 64; i++)
 		seeds_differ |= draw(logits, NULL, p, i) != a[i];
@@ -147,14 +148,88 @@ static void filters_sort_lists_of_any_size(void)
 				    (best[k] < 0 || logits[i] > logits[best[k]]))
 					best[k] = i;
 		for (uint64_t at = 0; at < 20; at++) {
-			int32_t id = sample_token(logits, n, banned, &p, at, 0, room);
+			int32_t id = sample_token(logits, n, banned, &p, NULL, at, 0, room);
 
 			CU_ASSERT(id >= 0 && (id == best[0] || id == best[1] || id == best[2]));
 		}
 	}
 }
 
+/* Hand-computed: which id is the best after bias and penalties. */
+static void adjusted(void)
+{
+	const float logits[4] = { 2.0f, 1.5f, -1.0f, 1.0f };
+	const bool prompt[4] = { true, false, false, false };
+	const uint32_t answer[4] = { 0, 2, 0, 0 };
+	const struct sample_past past = { prompt, answer };
+	const struct sample_bias up = { 2, 4.0f }, both[] = { { 0, -1.0f }, { 1, -1.0f } };
+	static const struct {
+		struct sample_params p;
+		int32_t best;
+	} rows[] = {
+		{ { .repetition = 1 }, 0 },
+		{ { .repetition = 1.25f }, 0 }, /* 1.6 1.2 -1 1 */
+		{ { .repetition = 2 }, 0 },	/* 1 0.75 -1 1: the lower id */
+		{ { .repetition = 4 }, 3 },	/* 0.5 0.375 -1 1 */
+		{ { .repetition = 0.5f }, 0 },	/* 4 3 -1 1 */
+		{ { .presence = -1 }, 1 },	/* 2 2.5 -1 1: the prompt does not count */
+		{ { .frequency = -0.2f }, 0 },	/* 2 1.9 -1 1 */
+		{ { .frequency = -0.3f }, 1 },	/* 2 2.1 -1 1: twice */
+		{ { .presence = -0.3f, .frequency = -0.15f }, 1 }, /* 2 2.1 -1 1 */
+		{ { .repetition = 1.25f, .presence = -0.5f }, 1 }, /* 1.6 1.7: division first */
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		CU_ASSERT_EQUAL(sample_token(logits, 4, NULL, &rows[i].p, &past, 0, 0, scratch),
+				rows[i].best);
+	struct sample_params p = { .bias = &up, .n_bias = 1 };
+	CU_ASSERT_EQUAL(sample_token(logits, 4, NULL, &p, NULL, 0, 0, scratch), 2);
+	p = (struct sample_params){ .bias = both, .n_bias = 2 };
+	CU_ASSERT_EQUAL(sample_token(logits, 4, NULL, &p, NULL, 0, 0, scratch), 0);
+	p.repetition = 1.5f; /* bias first: 1/1.5, 0.5/1.5, -1, 1 */
+	CU_ASSERT_EQUAL(sample_token(logits, 4, NULL, &p, &past, 0, 0, scratch), 3);
+	/* -1 is multiplied: -1.5 against -1.2 */
+	const float low[2] = { -1.0f, -1.2f };
+	const struct sample_past asked = { prompt, (const uint32_t[4]){ 0 } };
+	p = (struct sample_params){ .repetition = 1.5f };
+	CU_ASSERT_EQUAL(sample_token(low, 2, NULL, &p, &asked, 0, 0, scratch), 1);
+}
+
+/* Shares 1, 0.5, 0.25, 0.125 of the best: min_p comes before top_k and behind the temperature. */
+static void least_share(void)
+{
+	const float ln2 = 0.6931472f, logits[4] = { 0, -ln2, -2 * ln2, -3 * ln2 };
+	static const struct {
+		float min_p, temperature;
+		uint32_t top_k;
+		bool may[4];
+	} rows[] = {
+		{ 0, 1, 0, { true, true, true, true } },
+		{ 0.2f, 1, 0, { true, true, true, false } },
+		{ 0.3f, 1, 0, { true, true, false, false } },
+		{ 0.3f, 2, 0, { true, true, true, true } },	  /* 1, 0.71, 0.5, 0.35 */
+		{ 0.3f, 0.5f, 0, { true, false, false, false } }, /* 1, 0.25 */
+		{ 0.2f, 1, 2, { true, true, false, false } },
+		{ 1, 1, 0, { true, false, false, false } },
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		bool seen[4] = { false };
+		const struct sample_params p = { .temperature = rows[i].temperature,
+						 .top_p = 1,
+						 .top_k = rows[i].top_k,
+						 .min_p = rows[i].min_p,
+						 .seed = 3 };
+
+		for (uint64_t at = 0; at < 400; at++)
+			seen[sample_token(logits, 4, NULL, &p, NULL, at, 0, scratch)] = true;
+		CU_ASSERT_EQUAL(memcmp(seen, rows[i].may, sizeof(seen)), 0);
+	}
+}
+
 static CU_TestInfo sample_tests[] = {
+	{ "bias and penalties, by hand", adjusted },
+	{ "min_p, by hand", least_share },
 	{ "Philox4x32-10 gives its authors' known answers", philox_known_answers },
 	{ "greedy: the largest logit, lowest id on ties, never a banned id",
 	  greedy_takes_the_lowest_id_on_ties },
