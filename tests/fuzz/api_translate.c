@@ -1,14 +1,30 @@
 /*
  * api_translate.c - any JSON as the body of /v1/messages and /v1/responses: a chat body with messages, or
- * an error that names a path; the body itself stays as it was, and what an answer would repeat of it or
- * call by its names is JSON again.
+ * an error that names a path; the chat body becomes a prompt or is refused by path; the body itself stays
+ * as it was, and what an answer would repeat of it or call by its names is JSON again.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "api_format.h"
+#include "chat.h"
+#include "fuzz_tok.h"
+#include "pyjson.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check_prompt(const json_t *chat)
+{
+	static struct tok *t;
+	struct chat_prompt p;
+	struct ds_err err = { 0 };
+	if (t == NULL)
+		t = fuzz_tok();
+	if (chat_encode(t, chat, true, &p, &err) == 0)
+		chat_prompt_fini(&p);
+	else if (err.kind != DS_ERR_INPUT || err.obj[0] == '\0' || err.why[0] == '\0')
+		abort();
+}
 
 static void check_chat(const json_t *chat, const struct ds_err *err)
 {
@@ -27,6 +43,7 @@ static void check_chat(const json_t *chat, const struct ds_err *err)
 	}
 	if (!json_is_array(list))
 		abort();
+	check_prompt(chat);
 }
 
 static void check_json(const char *text, size_t len)
@@ -118,7 +135,8 @@ static void both(const json_t *body, const char *text, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	json_t *body = json_loadb((const char *)data, size, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+	json_error_t at;
+	json_t *body = pyjson_load((const char *)data, size, JSON_DECODE_ANY, &at);
 	if (body == NULL)
 		return 0;
 	char *before = json_dumps(body, JSON_ENCODE_ANY), *text = json_dumps(body, JSON_ENCODE_ANY);
