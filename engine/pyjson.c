@@ -174,7 +174,7 @@ static void shortest(double x, char *s, size_t size)
 /* Source of the form: float.__repr__ of Python 3. */
 static void put_real(double x, struct ds_buf *out)
 {
-	char s[40], digits[24];
+	char s[40], digits[24] = "0";
 	int n = 0, point;
 
 	shortest(x, s, sizeof(s));
@@ -183,7 +183,7 @@ static void put_real(double x, struct ds_buf *out)
 			digits[n++] = *p;
 	while (n > 1 && digits[n - 1] == '0')
 		n--;
-	point = atoi(strchr(s, 'e') + 1) + 1; /* digits in front of the point */
+	point = (int)strtol(strchr(s, 'e') + 1, NULL, 10) + 1; /* digits in front of the point */
 	if (s[0] == '-')
 		ds_buf_putc(out, '-');
 	if (point > 16 || point < -3) {

@@ -90,29 +90,35 @@ static int lists_room(const struct tok_bpe *b, struct tok_bpe_work *w)
 	return 0;
 }
 
+/* Room for @cap symbols; what they were is lost. */
+static int symbols_room(const struct tok_bpe *b, struct tok_bpe_work *w, size_t cap)
+{
+	size_t pairs = 2 * cap, ranks = pairs < b->n ? pairs : b->n;
+
+	free(w->id);
+	free(w->sym);
+	free(w->pend);
+	free(w->batch);
+	w->id = malloc(cap * sizeof(*w->id));
+	w->sym = malloc(cap * sizeof(*w->sym));
+	/* n - 1 pairs at first; each of at most n - 1 merges adds two and has taken one. */
+	w->pend = malloc((pairs / TOK_PEND + ranks + 1) * sizeof(*w->pend));
+	w->batch = malloc(pairs * sizeof(*w->batch));
+	w->cap = cap;
+	return w->id == NULL || w->sym == NULL || w->pend == NULL || w->batch == NULL ? -1 : 0;
+}
+
 int tok_bpe_room(const struct tok_bpe *b, struct tok_bpe_work *w, size_t n, struct ds_err *err)
 {
 	size_t cap = w->cap > 0 ? w->cap : 256;
 
-	if (n <= w->cap && (n <= SHORT_PIECE || w->head != NULL))
-		return 0;
 	while (cap < n)
 		cap *= 2;
-	if (n > w->cap) {
-		tok_bpe_work_fini(w);
-		w->id = malloc(cap * sizeof(*w->id));
-		w->sym = malloc(cap * sizeof(*w->sym));
-		/* n - 1 pairs at first; each of at most n - 1 merges adds two and has taken one. */
-		w->pend = malloc((2 * cap / TOK_PEND + (2 * cap < b->n ? 2 * cap : b->n) + 1) *
-				 sizeof(*w->pend));
-		w->batch = malloc(2 * cap * sizeof(*w->batch));
-	}
-	if (w->id == NULL || w->sym == NULL || w->pend == NULL || w->batch == NULL ||
+	if ((n > w->cap && symbols_room(b, w, cap) != 0) ||
 	    (n > SHORT_PIECE && lists_room(b, w) != 0)) {
 		tok_bpe_work_fini(w);
 		return ds_err_set(err, DS_ERR_NOMEM, 0, NULL, "encode text");
 	}
-	w->cap = cap;
 	return 0;
 }
 
