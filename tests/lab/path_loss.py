@@ -81,11 +81,13 @@ def wait(condition, seconds):
 
 
 BODY = json.dumps({"messages": [{"role": "user", "content": "Tell me a story about Ada the fox, with a red lamp near the river and Ben."}],
-                   "max_tokens": 200, "temperature": 0, "stream": True, "reasoning_effort": "none"})
+                   "max_tokens": 200, "temperature": 0, "stream": True, "stream_options": {"include_usage": True}, "reasoning_effort": "none"})
+tokens = 0  # of the last answer, by its usage: with the text they stand for its ids
 
 
 def answer(events):
     """Streams one answer; appends (time, text) per token to events. True if it ended in order."""
+    global tokens
     p = subprocess.Popen(["nsenter", "-t", PID[0], "-n", "curl", "-sN", "-m", "30", "-H", "Content-Type: application/json",
                           "--data-binary", BODY, "http://127.0.0.1:8000/v1/chat/completions"], stdout=subprocess.PIPE)
     done = False
@@ -95,6 +97,7 @@ def answer(events):
             done = True
         elif line.startswith("data: "):
             event = json.loads(line[6:])
+            tokens = (event.get("usage") or {}).get("completion_tokens", tokens)
             for c in event.get("choices", []):
                 if c["delta"].get("content"):
                     events.append((time.monotonic(), c["delta"]["content"]))
@@ -165,11 +168,11 @@ def one(kind, rail, want, tries=3):
         if min(carried[n]) * 4 < sum(carried[n]):
             miss.append(f"before the cut node {'ab'[n]} sent {carried[n]} bytes over the two rails")
     gaps = [b[0] - a[0] for a, b in zip(events, events[1:]) if b[0] > begin]
-    text = "".join(e[1] for e in events)
+    said = (tokens, "".join(e[1] for e in events))
     if not ended or not ended[0]:
         miss.append("the answer did not end in order")
-    if text != want:
-        miss.append(f"text differs: {text[-60:]!r}")
+    if said != want:
+        miss.append(f"the answer differs: {said[0]} tokens, {said[1][-60:]!r}")
     if len(events) <= seen:
         miss.append("the answer was over before the cut")
     if gaps and max(gaps) > 2.0:
@@ -199,7 +202,7 @@ def without_address(ranks, want):
     events = []
     if back is not None:
         answer(events)
-    say(back is not None and "".join(e[1] for e in events) == want, "with the address back the group forms again",
+    say(back is not None and (tokens, "".join(e[1] for e in events)) == want, "with the address back the group forms again",
         f"{health()}\n{log_of(0)[-500:]}")
 
 
@@ -217,7 +220,7 @@ def main():
             return
         events, begin = [], time.monotonic()
         undisturbed = answer(events)
-        pace, want = time.monotonic() - begin, "".join(e[1] for e in events)
+        pace, want = time.monotonic() - begin, (tokens, "".join(e[1] for e in events))
         say(undisturbed and len(events) > 50, f"the undisturbed answer has {len(events)} tokens in {pace:.1f} s")
         stats = []
         for kind in (Down(1), Down(0), Silent(0), Silent(1)):
