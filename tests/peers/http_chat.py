@@ -386,8 +386,9 @@ def test_http(s):
             k.sendall(b"POST " + path.encode() + b" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                       + lengths % len(body) + b"\r\n")
             got = k.recv(4096)
-            check(f"{name} are refused, for a proxy may believe the other", got.startswith(b"HTTP/1.1 400")
-                  and b"ambiguous_length" in got and k.recv(1) == b"", got)
+            # libmicrohttpd 1.0 refuses the second one before it asks us
+            by = b"ambiguous_length" in got or b"Transfer-Encoding and Content-Length" in got
+            check(f"{name} are refused, for a proxy may believe the other", got.startswith(b"HTTP/1.1 400") and by and k.recv(1) == b"", got)
     with socket.create_connection(("127.0.0.1", s.port), timeout=PATIENCE_S) as k:
         k.sendall(b"POST " + path.encode() + b" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                   b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body))
