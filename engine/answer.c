@@ -144,9 +144,8 @@ static bool add(struct api_choice *c, const struct out_event *ev)
 	return !b->failed;
 }
 
-void answer_event(void *answer, const struct out_event *ev)
+static void put_event(struct answer *a, const struct out_event *ev)
 {
-	struct answer *a = answer;
 	pthread_mutex_lock(&a->lock);
 	size_t before = a->out.len;
 	bool added = add(&a->choice, ev);
@@ -159,19 +158,31 @@ void answer_event(void *answer, const struct out_event *ev)
 		answer_fail(a, &(struct ds_err){ .kind = DS_ERR_NOMEM, .what = "collect text" });
 }
 
-static void say(struct answer *a, enum out_kind kind, const struct ds_buf *text)
+static void say(struct answer *a, const struct ds_buf *text)
 {
 	if (text->len > 0)
-		answer_event(a, &(struct out_event){
-					.kind = kind, .text = text->data, .len = text->len });
+		put_event(a, &(struct out_event){
+				     .kind = OUT_CONTENT, .text = text->data, .len = text->len });
 }
 
-bool answer_text(struct answer *a, const struct ds_buf *reasoning, const struct ds_buf *content)
+void answer_event(void *answer, const struct out_event *ev)
+{
+	struct answer *a = answer;
+	if (a->stop.held.len > 0) {
+		/* No stop string reaches across a call: what waited for the rest of one is content. */
+		struct ds_buf rest = a->stop.held;
+		a->stop.held = (struct ds_buf){ 0 };
+		say(a, &rest);
+		ds_buf_fini(&rest);
+	}
+	put_event(a, ev);
+}
+
+bool answer_content(struct answer *a, const char *text, size_t len)
 {
 	struct ds_buf visible = { 0 };
-	say(a, OUT_REASONING, reasoning);
-	bool hit = api_stop_put(&a->stop, content->data, content->len, &visible);
-	say(a, OUT_CONTENT, &visible);
+	bool hit = api_stop_put(&a->stop, text, len, &visible);
+	say(a, &visible);
 	if (visible.failed)
 		answer_fail(a, &(struct ds_err){ .kind = DS_ERR_NOMEM, .what = "collect text" });
 	ds_buf_fini(&visible);
@@ -185,7 +196,7 @@ void answer_end(struct answer *a, const char *finish, bool stopped_by_string,
 	if (stopped_by_string)
 		ds_buf_fini(&a->stop.held);
 	api_stop_end(&a->stop, &rest);
-	say(a, OUT_CONTENT, &rest);
+	say(a, &rest);
 	pthread_mutex_lock(&a->lock);
 	a->choice.finish = finish;
 	a->choice.stop_string = stopped_by_string ? a->stop.hit : NULL;

@@ -59,16 +59,10 @@ struct answer *answer_new(const struct api_format *format, struct api_request *r
 
 /** answer_start() - a stream says its beginning. */
 void answer_start(struct answer *a);
-/**
- * answer_event() - what the answer says next; stop strings were applied already. An out_sink_fn.
- * @answer: a struct answer
- */
+/** answer_event() - what the answer says next, content apart. @answer: a struct answer */
 void answer_event(void *answer, const struct out_event *ev);
-/**
- * answer_text() - more text, looked through for stop strings. Return: true when a stop string ended it: answer_end() with "stop" is due.
- * @reasoning, @content: borrowed, may be empty
- */
-bool answer_text(struct answer *a, const struct ds_buf *reasoning, const struct ds_buf *content);
+/** answer_content() - more content, looked through for stop strings. Return: true when one ended it: answer_end() with "stop" is due. */
+bool answer_content(struct answer *a, const char *text, size_t len);
 /** answer_end() - the orderly end. @finish: "stop", "length" or "tool_calls" (static). */
 void answer_end(struct answer *a, const char *finish, bool stopped_by_string,
 		const struct api_usage *u);

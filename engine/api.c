@@ -103,7 +103,6 @@ static const struct {
 	const char *name;
 	double neutral;
 } undone[] = {
-	{ "tools", 0 },
 	{ "functions", 0 },
 	{ "function_call", 0 },
 	{ "logprobs", 0 },
@@ -135,13 +134,8 @@ static int check_undone(const json_t *o, struct ds_err *err)
 			return ds_err_fix(err, "leave it out");
 		}
 	}
-	const json_t *choice = field(o, "tool_choice");
-	const char *word = json_string_value(choice);
-	if (choice != NULL &&
-	    (word == NULL || (strcmp(word, "none") != 0 && strcmp(word, "auto") != 0)))
-		return refuse(err, "tool_choice", "tools are not supported by this server");
 	const json_t *format = field(o, "response_format");
-	word = json_string_value(json_object_get(format, "type"));
+	const char *word = json_string_value(json_object_get(format, "type"));
 	if (format != NULL && (word == NULL || strcmp(word, "text") != 0))
 		return refuse(err, "response_format", "only {\"type\": \"text\"} is supported");
 	const json_t *modal = field(o, "modalities");

@@ -13,7 +13,7 @@
 #include "api.h"
 #include "out_event.h"
 
-#define API_CALLS_MAX 128 /* tool calls in one choice */
+#define API_CALLS_MAX OUT_CALLS_MAX
 
 /* One tool call of a choice. */
 struct api_call {

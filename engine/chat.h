@@ -22,7 +22,7 @@ enum chat_choice {
 struct chat_prompt {
 	struct tok_ids ids; /* owned: chat_prompt_fini() */
 	struct ds_buf text; /* the same as text, for people and tests */
-	bool open;     /* the last message goes on: set chat_out.started, its line feeds count */
+	bool open;	    /* the last message goes on: leading line feeds of the answer count */
 	bool thinking; /* generation begins in reasoning: behind <think>, or inside when open as well */
 	uint32_t effort; /* 1..100 as written in front; 0 in chat mode */
 
@@ -51,25 +51,5 @@ int chat_encode(const struct tok *t, const json_t *body, bool thinking_default,
 void chat_prompt_fini(struct chat_prompt *p);
 /** chat_is_name() - whether @v can name a tool: a string that can stand between quotes in the markup. */
 bool chat_is_name(const json_t *v);
-
-/*
- * Output side: token by token into reasoning and content (serving.md C, without tool blocks): swallows
- * the leading line feeds, "</think>" ends reasoning, a stray "</think>" or duplicate "<think>" is swallowed.
- * Other added tokens are control and never shown, but for the one of tool blocks: without a block they are text.
- */
-struct chat_out {
-	const struct tok *t;
-	int32_t think_close, dsml; /* -1 = the tokenizer has none */
-	bool reasoning;		   /* present state */
-	bool started;		   /* a visible byte was emitted in the present state */
-	uint32_t n_lf;		   /* line feeds held back: dropped if "</think>" follows */
-	uint32_t n_reasoning;	   /* tokens up to and including the closing tag */
-	struct tok_stream stream;
-};
-void chat_out_init(struct chat_out *o, const struct tok *t, bool thinking);
-/** chat_out_put() - one token; appends visible UTF-8 to @reasoning or @content. */
-void chat_out_put(struct chat_out *o, uint32_t id, struct ds_buf *reasoning,
-		  struct ds_buf *content);
-void chat_out_end(struct chat_out *o, struct ds_buf *reasoning, struct ds_buf *content);
 
 #endif

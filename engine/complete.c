@@ -9,10 +9,12 @@
 #include <time.h>
 
 #include "log.h"
+#include "out_parse.h"
 #include "sample.h"
 
-/* Added tokens that an answer may hold: its end, and the two that chat.h reads. */
+/* Added tokens that any answer may hold, besides its end; one with tools may hold that of calls too. */
 static const char *const allowed_specials[] = { "<think>", "</think>" };
+static const char call_special[] = "\uff5cDSML\uff5c";
 
 static void ban(struct complete *c, const struct eng_conf *conf)
 {
@@ -26,6 +28,15 @@ static void ban(struct complete *c, const struct eng_conf *conf)
 		if (id >= 0 && (uint32_t)id < c->vocab)
 			c->banned[id] = false;
 	}
+}
+
+/* Per answer: without tools, or when none may be called, a call cannot even begin. */
+static void ban_calls(struct complete *c, bool banned)
+{
+	int32_t id = tok_special(c->tok, call_special);
+
+	if (id >= 0 && (uint32_t)id < c->vocab)
+		c->banned[id] = banned;
 }
 
 int complete_init(struct complete *c, struct eng *eng, const struct tok *tok, uint32_t chunk,
@@ -66,8 +77,9 @@ void complete_fini(struct complete *c)
 struct course {
 	struct complete *c;
 	struct answer *a;
-	struct chat_out out;
-	struct ds_buf reasoning, content; /* of the last token */
+	struct out_parse out;
+	bool forced; /* the forced calls have begun, or none are forced */
+	bool ended;  /* by the model's end token */
 	struct api_usage usage;
 	double begin_ms, prefilled_ms;
 	const char *finish; /* NULL = goes on */
@@ -116,14 +128,24 @@ static int prefill(struct course *k, struct ds_err *err)
 	return 0;
 }
 
-static void give(struct course *k)
+/* Of an event of the parser. Behind a stop string nothing is said any more. */
+static void say(void *course, const struct out_event *ev)
 {
-	if (answer_text(k->a, &k->reasoning, &k->content) && k->finish == NULL) {
+	struct course *k = course;
+
+	if (k->by_string)
+		return;
+	if (ev->kind == OUT_CONTENT)
+		k->by_string = answer_content(k->a, ev->text, ev->len);
+	else
+		answer_event(k->a, ev);
+	if (k->by_string)
 		k->finish = "stop";
-		k->by_string = true;
-	}
-	ds_buf_reset(&k->reasoning);
-	ds_buf_reset(&k->content);
+}
+
+static int check_parser(const struct course *k, struct ds_err *err)
+{
+	return k->out.failed ? ds_err_set(err, DS_ERR_NOMEM, ENOMEM, "text", "read the answer") : 0;
 }
 
 /* What the penalties look back on. */
@@ -180,15 +202,43 @@ static int draw(struct course *k, uint32_t *id, struct ds_err *err)
 	k->usage.completion++;
 	if (*id == c->eos && !k->a->req.ignore_eos) {
 		k->finish = "stop";
+		k->ended = true;
 		return 0;
 	}
-	chat_out_put(&k->out, *id, &k->reasoning, &k->content);
-	give(k);
+	out_parse_put(&k->out, *id);
 	if (k->finish == NULL && is_stop_id(&k->a->req, *id))
 		k->finish = "stop";
 	if (k->finish == NULL && (k->usage.completion >= k->a->max_tokens || over_time(k)))
 		k->finish = "length";
-	return 0;
+	return check_parser(k, err);
+}
+
+/*
+ * A call that has to come begins when the reasoning has ended: its opening is the prompt's end in chat mode,
+ * else it is put behind "</think>", as if it had been drawn.
+ */
+static int force(struct course *k, struct ds_err *err)
+{
+	const struct tok_ids *ids = &k->a->prompt.forced;
+	bool given = k->a->prompt.forced_given;
+
+	if (k->forced || (k->out.reasoning && !k->out.proven))
+		return 0;
+	k->forced = true;
+	if (ids->n == 0 || k->out.state != OUT_TEXT)
+		return 0;
+	for (size_t i = 0; i < ids->n; i++) {
+		out_parse_put(&k->out, ids->id[i]);
+		k->c->in_answer[ids->id[i]] += !given;
+	}
+	if (given)
+		return check_parser(k, err);
+	k->usage.completion += (uint32_t)ids->n;
+	if (k->usage.completion >= k->a->max_tokens)
+		k->finish = "length";
+	else if (eng_run(k->c->eng, ids->id, (uint32_t)ids->n, k->c->logits, err) != 0)
+		return -1;
+	return check_parser(k, err);
 }
 
 /* Return: 0 with k->finish set; 1 the client left; -1. */
@@ -196,7 +246,9 @@ static int decode(struct course *k, struct ds_err *err)
 {
 	uint32_t id;
 	for (;;) {
-		if (draw(k, &id, err) != 0)
+		if (force(k, err) != 0)
+			return -1;
+		if (k->finish == NULL && draw(k, &id, err) != 0)
 			return -1;
 		if (k->finish != NULL)
 			return 0;
@@ -209,14 +261,10 @@ static int decode(struct course *k, struct ds_err *err)
 
 static void end(struct course *k)
 {
-	if (!k->by_string) {
-		chat_out_end(&k->out, &k->reasoning, &k->content);
-		const char *finish = k->finish;
-		k->finish = NULL; /* the flushed text may still complete a stop string */
-		give(k);
-		if (k->finish == NULL)
-			k->finish = finish;
-	}
+	/* What was held back may still complete a stop string. */
+	out_parse_end(&k->out, k->ended);
+	if (strcmp(k->finish, "stop") == 0 && !k->by_string && k->out.n_complete > 0)
+		k->finish = "tool_calls";
 	k->usage.reasoning = k->out.n_reasoning;
 	k->usage.predicted_ms = now_ms() - k->prefilled_ms;
 	answer_end(k->a, k->finish, k->by_string, &k->usage);
@@ -238,14 +286,23 @@ static void give_up(struct course *k, int rc, const struct ds_err *err)
 	}
 }
 
+static bool may_call(const struct answer *a)
+{
+	return a->prompt.tools != NULL && a->prompt.choice != CHAT_NO_CALL;
+}
+
 int complete_run(struct complete *c, struct answer *a, struct ds_err *err)
 {
 	struct course k = { .c = c, .a = a, .begin_ms = now_ms() };
 	k.usage.prompt = (uint32_t)a->prompt.ids.n;
 	k.usage.seed = a->req.sample.seed;
 	remember_prompt(c, &a->prompt.ids);
-	chat_out_init(&k.out, c->tok, a->prompt.thinking);
-	k.out.started = a->prompt.open;
+	struct out_parse_opts o = { .thinking = a->prompt.thinking,
+				    .open = a->prompt.open,
+				    .calls = may_call(a),
+				    .tools = a->prompt.tools };
+	out_parse_init(&k.out, c->tok, &o, say, &k);
+	ban_calls(c, !o.calls);
 	answer_start(a);
 	int rc = prefill(&k, err);
 	k.prefilled_ms = now_ms();
@@ -256,7 +313,6 @@ int complete_run(struct complete *c, struct answer *a, struct ds_err *err)
 		end(&k);
 	else
 		give_up(&k, rc, err);
-	ds_buf_fini(&k.reasoning);
-	ds_buf_fini(&k.content);
+	out_parse_fini(&k.out);
 	return rc < 0 && err->kind == DS_ERR_PEER ? -1 : 0;
 }

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define OUT_CALLS_MAX 128 /* tool calls in one choice */
+
 enum out_kind {
 	OUT_REASONING, /* text: more reasoning */
 	OUT_CONTENT,   /* text: more visible content; stop strings were applied already */

@@ -98,33 +98,38 @@ int ds_utf8_len(const char *s, size_t len)
 	return 0;
 }
 
-static void quoted(struct ds_json *j, const char *s, size_t len)
+void ds_json_escape(struct ds_buf *out, const char *s, size_t len)
 {
-	ds_buf_putc(j->out, '"');
 	for (size_t i = 0; i < len;) {
 		unsigned char c = (unsigned char)s[i];
 		if (c == '"' || c == '\\') {
-			ds_buf_putc(j->out, '\\');
-			ds_buf_putc(j->out, (char)c);
+			ds_buf_putc(out, '\\');
+			ds_buf_putc(out, (char)c);
 			i++;
 		} else if (c < 0x20 || c == 0x7f) {
 			static const char named[] = "btn?fr";
 			if (c >= 8 && c <= 13 && c != 11) {
-				ds_buf_putc(j->out, '\\');
-				ds_buf_putc(j->out, named[c - 8]);
+				ds_buf_putc(out, '\\');
+				ds_buf_putc(out, named[c - 8]);
 			} else {
-				ds_buf_printf(j->out, "\\u%04x", c);
+				ds_buf_printf(out, "\\u%04x", c);
 			}
 			i++;
 		} else {
 			int n = ds_utf8_len(s + i, len - i);
 			if (n > 0)
-				ds_buf_put(j->out, s + i, (size_t)n);
+				ds_buf_put(out, s + i, (size_t)n);
 			else
-				ds_buf_puts(j->out, "\xef\xbf\xbd");
+				ds_buf_puts(out, "\xef\xbf\xbd");
 			i += n > 0 ? (size_t)n : 1;
 		}
 	}
+}
+
+static void quoted(struct ds_json *j, const char *s, size_t len)
+{
+	ds_buf_putc(j->out, '"');
+	ds_json_escape(j->out, s, len);
 	ds_buf_putc(j->out, '"');
 }
 

@@ -33,6 +33,8 @@ void ds_json_key(struct ds_json *j, const char *key);
 /** ds_json_str() - a string; NULL writes null. Bytes that are not UTF-8 become U+FFFD. */
 void ds_json_str(struct ds_json *j, const char *s);
 void ds_json_strn(struct ds_json *j, const char *s, size_t len);
+/** ds_json_escape() - append what stands between a string's quotes; for one that comes in pieces. */
+void ds_json_escape(struct ds_buf *out, const char *s, size_t len);
 void ds_json_int(struct ds_json *j, int64_t v);
 void ds_json_uint(struct ds_json *j, uint64_t v);
 /** ds_json_num() - a number with up to @digits significant digits; NaN and infinities write null. */

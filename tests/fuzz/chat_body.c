@@ -10,25 +10,6 @@
 #include "fuzz_tok.h"
 #include "pyjson.h"
 
-/* Feed the prompt back as if it were generated, whole and with no marks lost. */
-static void output(const struct tok *t, const struct tok_ids *ids, bool thinking)
-{
-	struct ds_buf reasoning = { 0 }, content = { 0 };
-	struct chat_out o;
-
-	chat_out_init(&o, t, thinking);
-	for (size_t i = 0; i < ids->n; i++)
-		chat_out_put(&o, ids->id[i], &reasoning, &content);
-	chat_out_end(&o, &reasoning, &content);
-	if (o.n_reasoning > ids->n || (!thinking && (o.n_reasoning > 0 || reasoning.len > 0)))
-		abort();
-	if ((content.len > 0 && content.data[0] == '\n') ||
-	    (reasoning.len > 0 && reasoning.data[0] == '\n'))
-		abort();
-	ds_buf_fini(&reasoning);
-	ds_buf_fini(&content);
-}
-
 /* Marks that the calls of a message need: two for the block, two for each call, two for each argument. */
 static size_t call_marks(const json_t *message)
 {
@@ -69,8 +50,6 @@ static void check(const struct tok *t, const json_t *body, const struct chat_pro
 	if (marks > most || p->effort > 100)
 		abort();
 	fuzz_check_join(t, &p->ids, p->text.data, p->text.len);
-	output(t, &p->ids, true);
-	output(t, &p->ids, false);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

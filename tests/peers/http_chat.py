@@ -317,7 +317,7 @@ def test_bad_bodies(s):
         ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]},
          "messages[0].content[0].type"),
-        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"), ({"n": 2}, "n"), ({"n": 0}, "n"),
+        ({"tool_choice": "required"}, "tool_choice"), ({"n": 2}, "n"), ({"n": 0}, "n"),
         ({"logprobs": True}, "logprobs"), ({"temperature": -1}, "temperature"), ({"temperature": "hot"}, "temperature"),
         ({"temperature": 3}, "temperature"), ({"top_p": 2}, "top_p"), ({"top_k": -5}, "top_k"), ({"seed": "x"}, "seed"),
         ({"max_tokens": 0}, "max_tokens"), ({"max_tokens": -1}, "max_tokens"), ({"max_tokens": 1.5}, "max_tokens"),

@@ -55,9 +55,10 @@ static enum outcome take(struct answer *a, size_t *len)
 
 static void give(struct answer *a, const char *reasoning, const char *content)
 {
-	struct ds_buf r = { .data = (char *)reasoning, .len = strlen(reasoning) };
-	struct ds_buf c = { .data = (char *)content, .len = strlen(content) };
-	answer_text(a, &r, &c);
+	answer_event(a, &(struct out_event){ .kind = OUT_REASONING,
+					     .text = reasoning,
+					     .len = strlen(reasoning) });
+	answer_content(a, content, strlen(content));
 }
 
 static enum outcome course(const char *body, size_t *len)

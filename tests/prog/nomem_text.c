@@ -14,6 +14,7 @@
 #include "../fuzz/fuzz_tok.h"
 #include "chat.h"
 #include "failmalloc.h"
+#include "out_parse.h"
 
 #ifdef FAILMALLOC_ABSENT
 
@@ -36,29 +37,34 @@ static const char request[] =
 	"{\"role\":\"tool\",\"tool_call_id\":\"b\",\"content\":\"1\"},"
 	"{\"role\":\"tool\",\"tool_call_id\":\"a\",\"content\":\"2\"}]}";
 
-/* Return: ids of the prompt; 0 with @err set. */
+static void hear(void *arg, const struct out_event *ev)
+{
+	*(size_t *)arg += ev->len;
+}
+
+/* Return: ids of the prompt and bytes of its events; 0 with @err set. */
 static size_t run(const char *file, const json_t *body, struct ds_err *err)
 {
-	struct ds_buf reasoning = { 0 }, content = { 0 };
+	struct out_parse_opts how = { .thinking = true, .calls = true };
 	struct chat_prompt p;
-	struct chat_out o;
-	size_t n = 0;
+	struct out_parse o;
+	size_t n = 0, heard = 0;
 
 	struct tok *t = tok_parse("tokenizer.json", file, strlen(file), err);
 	if (t == NULL)
 		return 0;
 	if (chat_encode(t, body, true, &p, err) == 0) {
-		chat_out_init(&o, t, true);
+		how.tools = p.tools;
+		out_parse_init(&o, t, &how, hear, &heard);
 		for (size_t i = 0; i < p.ids.n; i++)
-			chat_out_put(&o, p.ids.id[i], &reasoning, &content);
-		chat_out_end(&o, &reasoning, &content);
-		if (reasoning.failed || content.failed)
+			out_parse_put(&o, p.ids.id[i]);
+		out_parse_end(&o, true);
+		if (o.failed)
 			ds_err_set(err, DS_ERR_NOMEM, 0, NULL, "output");
-		n = err->kind == DS_ERR_NONE ? p.ids.n : 0;
+		n = err->kind == DS_ERR_NONE ? p.ids.n + heard : 0;
+		out_parse_fini(&o);
 		chat_prompt_fini(&p);
 	}
-	ds_buf_fini(&reasoning);
-	ds_buf_fini(&content);
 	tok_close(t);
 	return n;
 }

@@ -441,23 +441,10 @@ static void test_open(void)
 	struct tok *t = demo();
 	json_t *body = body_of(
 		"{'messages':[{'role':'user','content':'Q'},{'role':'assistant','content':'A','prefix':true}]}");
-	struct ds_buf reasoning = { 0 }, content = { 0 };
-	struct tok_ids ids = { 0 };
 	struct chat_prompt p;
-	struct chat_out o;
 
 	CU_ASSERT_EQUAL_FATAL(chat_encode(t, body, true, &p, NULL), 0);
 	CU_ASSERT(p.open && !p.thinking && p.effort == 75);
-	chat_out_init(&o, t, p.thinking);
-	o.started = p.open;
-	tok_encode(t, "\nB", 2, false, &ids, NULL);
-	for (size_t i = 0; i < ids.n; i++)
-		chat_out_put(&o, ids.id[i], &reasoning, &content);
-	chat_out_end(&o, &reasoning, &content);
-	CU_ASSERT_STRING_EQUAL(content.data, "\nB");
-	tok_ids_fini(&ids);
-	ds_buf_fini(&reasoning);
-	ds_buf_fini(&content);
 	chat_prompt_fini(&p);
 	json_decref(body);
 	tok_close(t);
@@ -482,107 +469,6 @@ static void test_no_marks(void)
 	json_decref(root);
 }
 
-/* ----------------------------------------- output --------------------------------------- */
-
-/* clang-format off */
-static const struct {
-	bool thinking;
-	const char *output, *reasoning, *content; /* output is encoded with added tokens on */
-	int n_reasoning; /* -1 = not compared */
-	const char *why;
-} outputs[] = {
-	{ THINK, "a b</think>c d", "a b", "c d", -1, "reasoning, then content" },
-	{ THINK, "\n\na\n\nb\n</think>\n\nc\n\nd\n", "a\n\nb", "c\n\nd\n", -1, "line feeds at the borders go, inside they stay" },
-	{ CHAT, "\n\nc", "", "c", 0, "chat begins in content" },
-	{ CHAT, "c</think>d", "", "cd", 0, "a stray end mark" },
-	{ THINK, "<think>a</think>c", "a", "c", 3, "a second begin mark" },
-	{ THINK, "</think>c", "", "c", 1, "empty reasoning" },
-	{ THINK, "a", "a", "", 1, "cut in reasoning" },
-	{ THINK, "a\n", "a\n", "", -1, "cut behind a held line feed" },
-	{ THINK, "a</think>b</think>\nc", "a", "b\nc", -1, "the second end mark is no border" },
-	{ CHAT, "a" USR BOS "b" EOS, "", "ab", 0, "control tokens are not shown" },
-	{ CHAT, "<\uff5cDSML\uff5c calls>", "", "<\uff5cDSML\uff5c calls>", 0, "without tools a tool block is text" },
-	{ CHAT, "", "", "", 0, "nothing" },
-};
-/* clang-format on */
-
-static const char *text_of(const struct ds_buf *b)
-{
-	return b->data != NULL ? b->data : "";
-}
-
-static void test_outputs(void)
-{
-	struct tok *t = demo();
-
-	for (size_t i = 0; i < sizeof(outputs) / sizeof(outputs[0]); i++) {
-		struct tok_ids ids = { 0 };
-		struct ds_buf reasoning = { 0 }, content = { 0 };
-		struct chat_out o;
-		tok_encode(t, outputs[i].output, strlen(outputs[i].output), true, &ids, NULL);
-		chat_out_init(&o, t, outputs[i].thinking);
-		for (size_t k = 0; k < ids.n; k++)
-			chat_out_put(&o, ids.id[k], &reasoning, &content);
-		chat_out_end(&o, &reasoning, &content);
-		bool ok = strcmp(text_of(&reasoning), outputs[i].reasoning) == 0 &&
-			  strcmp(text_of(&content), outputs[i].content) == 0 &&
-			  (outputs[i].n_reasoning < 0 ||
-			   outputs[i].n_reasoning == (int)o.n_reasoning);
-		if (!ok)
-			printf("   %s: got \"%s\" and \"%s\", %u reasoning tokens\n",
-			       outputs[i].why, text_of(&reasoning), text_of(&content),
-			       o.n_reasoning);
-		CU_ASSERT(ok);
-		ds_buf_fini(&reasoning);
-		ds_buf_fini(&content);
-		tok_ids_fini(&ids);
-	}
-	tok_close(t);
-}
-
-/* The same bytes by other tokens, marks apart: one token a byte must give what the usual tokens give. */
-static void test_output_splits(void)
-{
-	static const char output[] =
-		"\n\xe6\xbc\xa2 a\n\n\xf0\x9f\x99\x82\xff\xe6\n</think>\n\xe6\xbc\n\xf0\x9f\x99";
-	struct tok *t = demo();
-	struct ds_buf out[2][2] = { 0 };
-	struct tok_ids usual = { 0 };
-	struct chat_out o;
-
-	tok_encode(t, output, sizeof(output) - 1, true, &usual, NULL);
-	for (int bytewise = 0; bytewise < 2; bytewise++) {
-		struct ds_buf *r = &out[bytewise][0], *c = &out[bytewise][1];
-		chat_out_init(&o, t, true);
-		for (size_t k = 0; k < usual.n; k++) {
-			size_t len = 0;
-			const char *p = tok_bytes(t, usual.id[k], &len);
-			if (bytewise == 0 || tok_is_special(t, usual.id[k])) {
-				chat_out_put(&o, usual.id[k], r, c);
-				continue;
-			}
-			for (size_t i = 0; i < len; i++) {
-				struct tok_ids one = { 0 };
-				tok_encode(t, p + i, 1, false, &one, NULL);
-				CU_ASSERT_EQUAL_FATAL(one.n, 1);
-				chat_out_put(&o, one.id[0], r, c);
-				tok_ids_fini(&one);
-			}
-		}
-		chat_out_end(&o, r, c);
-	}
-	CU_ASSERT_STRING_EQUAL(out[0][0].data,
-			       "\xe6\xbc\xa2 a\n\n\xf0\x9f\x99\x82\xef\xbf\xbd\xef\xbf\xbd");
-	CU_ASSERT_STRING_EQUAL(out[0][1].data, "\xef\xbf\xbd\n\xef\xbf\xbd");
-	for (int i = 0; i < 2; i++) {
-		CU_ASSERT_STRING_EQUAL(out[0][i].data, out[1][i].data);
-		ds_buf_fini(&out[0][i]);
-		ds_buf_fini(&out[1][i]);
-	}
-	tok_ids_fini(&usual);
-	tok_close(t);
-}
-
 static CU_TestInfo tests[] = {
 	{ "conversations have the layout and ids of the release", test_layouts },
 	{ "golden conversations give their ids", test_golden },
@@ -591,8 +477,6 @@ static CU_TestInfo tests[] = {
 	{ "client text never becomes a mark", test_injection },
 	{ "a message that goes on keeps its line feeds", test_open },
 	{ "a tokenizer without the marks is named", test_no_marks },
-	{ "output is parted into reasoning and content", test_outputs },
-	{ "output does not depend on how bytes are cut into tokens", test_output_splits },
 	CU_TEST_INFO_NULL,
 };
 

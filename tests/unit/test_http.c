@@ -98,10 +98,7 @@ static ssize_t take_all(struct answer *a, char *out, size_t size)
 
 static void put(struct answer *a, const char *content, bool *hit)
 {
-	struct ds_buf none = { 0 }, text = { 0 };
-	ds_buf_puts(&text, content);
-	*hit = answer_text(a, &none, &text);
-	ds_buf_fini(&text);
+	*hit = answer_content(a, content, strlen(content));
 }
 
 static void test_stream(void)
