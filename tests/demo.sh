@@ -190,6 +190,8 @@ for q in "What is a rail?" "Count from 3 to 17." "Tell me a story about Ada the 
 	if ask "$q" 200; then note "$(times tokens) tokens, first after $(times first_s) s, $(times tokens_per_s) tokens/s"; else miss "the answer to \"$q\" ended in order"; fi
 done
 echo
+nsenter -t "$NODE_A" -n tests/tool_call.py 8000 >"$RUN/out" 2>&1 && ok "a tool was called, and the answer holds its result" || miss "a tool was called, and the answer holds its result"
+sed 's/^/ /' "$RUN/out"
 health | python3 -m json.tool | sed 's/^/   /'
 d0=$(($(tx_bytes in_a enp1s0f0np0) - b0)) d1=$(($(tx_bytes in_a enP2p1s0f0np0) - b1))
 [ $((d0 * 4)) -ge $((d0 + d1)) ] && [ $((d1 * 4)) -ge $((d0 + d1)) ] && ok "each rail carried at least a quarter: $d0 and $d1 bytes from node a" || miss "each rail carried at least a quarter: $d0 and $d1 bytes from node a"
